@@ -1,0 +1,151 @@
+// Which cases are checked.
+#include "tests/check/check.h"
+
+namespace linnet::check {
+
+using namespace chunk;
+
+namespace {
+
+struct Modes {
+  bool token_gate = false, strength = false, normalised = false;
+};
+
+Modes modes_of(const std::string& op) {
+  auto context = make_context();
+  auto module = build_law(*context, op, ops::find(op).define, 4, 4);
+  Modes modes;
+  module->walk([&](InputOp input) {
+    modes.token_gate |= input.getRole() == Role::gate && input.getScope() == Scope::token;
+    modes.strength |= input.getRole() == Role::strength;
+    modes.normalised |= input.getRole() == Role::normalised;
+  });
+  return modes;
+}
+
+struct GateMode {
+  Gate gate;
+  float lower_bound;
+  bool has_A_log;
+};
+
+std::vector<GateMode> gate_modes(const Modes& modes) {
+  if (!modes.token_gate) return {{Gate::pre, 0, true}};
+  return {{Gate::pre, 0, true},
+          {Gate::pre, -5, true},
+          {Gate::softplus, 0, true},
+          {Gate::bounded, -5, true},
+          {Gate::bounded, -0.60653066f, false}};
+}
+
+std::vector<Beta> beta_modes(const Modes& modes) {
+  return modes.strength ? std::vector{Beta::plain, Beta::sigmoid, Beta::twice_sigmoid} : std::vector{Beta::plain};
+}
+
+const std::vector<int64_t> kChunks = {64, 1, 16, 32};
+const std::vector<int64_t> kSizes = {16, 60, 64, 128};
+const std::vector<std::vector<int64_t>> kLengths = {{1}, {15, 0, 63}, {63, 1}, {130, 0, 15}, {1000}};
+const std::vector<std::pair<int64_t, int64_t>> kHeads = {{1, 1}, {1, 2}, {2, 2}};
+
+// Takes the next of a list each time: a sample in which every value meets many of the others.
+struct Turns {
+  size_t count = 0;
+  template <class T>
+  T operator()(const std::vector<T>& list, size_t stride = 1) {
+    size_t turn = count++;
+    return list[(turn * stride + turn / list.size()) % list.size()];
+  }
+};
+
+Case make(const std::string& op, const GateMode& mode, int64_t chunk) {
+  Case c;
+  c.problem.op = op;
+  c.problem.gate = mode.gate;
+  c.problem.lower_bound = mode.lower_bound;
+  c.problem.has_A_log = mode.has_A_log;
+  c.options.chunk_size = chunk;
+  return c;
+}
+
+void set_sizes(Case& c, int64_t key, int64_t value, const std::vector<int64_t>& lengths, std::pair<int64_t, int64_t> heads) {
+  c.problem.key_dim = key;
+  c.problem.value_dim = value;
+  c.layout = {heads.first, heads.second, lengths};
+}
+
+std::vector<Case> sample_of(const std::string& op, const Modes& modes) {
+  std::vector<Case> cases;
+  Turns keys, values, lengths, heads, betas, norms, formats, extremes;
+  auto add = [&](Case c) {
+    set_sizes(c, keys(kSizes), values(kSizes, 3), lengths(kLengths), heads(kHeads));
+    c.problem.beta = betas(beta_modes(modes));
+    c.problem.l2norm = modes.normalised && norms.count++ % 2;
+    c.inputs.seed = cases.size();
+    cases.push_back(c);
+  };
+  for (const GateMode& mode : gate_modes(modes)) {
+    for (int64_t chunk : kChunks) {
+      add(make(op, mode, chunk));  // float64
+      Case narrow = make(op, mode, chunk);
+      narrow.problem.precision = formats(std::vector{Precision::bf16, Precision::bf16, Precision::tf32, Precision::f16});
+      add(narrow);
+    }
+    Case correlated = make(op, mode, 64);
+    correlated.problem.precision = Precision::bf16;
+    correlated.inputs.correlated_keys = true;
+    add(correlated);
+    for (Gates gates : {Gates::lowest, Gates::zero, Gates::at_bound}) {
+      if (gates == Gates::lowest && mode.lower_bound < 0) continue;  // outside of what was promised
+      Case extreme = make(op, mode, extremes(kChunks));
+      extreme.inputs.gates = gates;
+      add(extreme);
+    }
+    Case other = make(op, mode, 32);
+    other.options.stages = {true, true};
+    add(other);
+  }
+  return cases;
+}
+
+std::vector<Case> product_of(const std::string& op, const Modes& modes) {
+  std::vector<Case> cases;
+  for (const GateMode& mode : gate_modes(modes))
+    for (Beta beta : beta_modes(modes))
+      for (bool norm : modes.normalised ? std::vector{false, true} : std::vector{false})
+        for (int64_t chunk : kChunks)
+          for (int64_t key : kSizes)
+            for (int64_t value : kSizes)
+              for (const auto& lengths : kLengths)
+                for (Precision precision : {Precision::f32, Precision::bf16})
+                  for (Gates gates : {Gates::random, Gates::lowest, Gates::zero, Gates::at_bound}) {
+                    if (gates == Gates::lowest && mode.lower_bound < 0) continue;
+                    Case c = make(op, mode, chunk);
+                    set_sizes(c, key, value, lengths, kHeads[cases.size() % kHeads.size()]);
+                    c.problem.beta = beta;
+                    c.problem.l2norm = norm;
+                    c.problem.precision = precision;
+                    c.inputs.gates = gates;
+                    c.inputs.seed = cases.size();
+                    cases.push_back(c);
+                  }
+  return cases;
+}
+
+}  // namespace
+
+std::vector<Case> cases_of(const std::string& op, bool exhaustive) {
+  Modes modes = modes_of(op);
+  return exhaustive ? product_of(op, modes) : sample_of(op, modes);
+}
+
+std::vector<Result> check(const Case& c) {
+  std::vector<Result> results;
+  auto add = [&](std::vector<Result> more) { results.insert(results.end(), more.begin(), more.end()); };
+  if (c.inputs.gates != Gates::random) add(finite(c));
+  else add(compare(c, c.problem.precision == Precision::f32 ? Arithmetic::f64 : Arithmetic::emulated));
+  int64_t tokens = c.layout.lengths.front();
+  if (tokens > 1 && c.inputs.gates != Gates::lowest) add(causal(c, tokens * 2 / 3));
+  return results;
+}
+
+}  // namespace linnet::check

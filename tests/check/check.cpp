@@ -1,0 +1,173 @@
+#include "tests/check/check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "linnet/error.h"
+#include "tests/reference/reference.h"
+
+namespace linnet::check {
+
+using namespace chunk;
+
+namespace {
+
+struct Graphs {
+  explicit Graphs(const Case& c) : context(make_context()) {
+    PipelineOptions options = c.options;
+    LawFunction define = ops::find(c.problem.op).define;
+    options.direction = Direction::forward;
+    forward_module = derive(*context, define, c.problem, options);
+    options.direction = Direction::backward;
+    backward_module = derive(*context, define, c.problem, options);
+    forward = graph_of(*forward_module);
+    backward = graph_of(*backward_module);
+  }
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> forward_module, backward_module;
+  GraphOp forward, backward;
+};
+
+reference::Case reference_case(const Case& c, double scale) {
+  const Problem& p = c.problem;
+  reference::Case r;
+  r.op = p.op;
+  r.gate = static_cast<reference::Gate>(p.gate);
+  r.lower_bound = p.lower_bound;
+  r.has_A_log = p.has_A_log;
+  r.beta = static_cast<reference::Beta>(p.beta);
+  r.l2norm = p.l2norm;
+  r.heads = c.layout.heads;
+  r.value_heads = c.layout.value_heads;
+  r.key_dim = p.key_dim;
+  r.value_dim = p.value_dim;
+  r.scale = scale;
+  r.lengths = c.layout.lengths;
+  return r;
+}
+
+Tensors merged(Tensors a, const Tensors& b) {
+  a.insert(b.begin(), b.end());
+  return a;
+}
+
+double largest_error(const std::vector<double>& x, const std::vector<double>& ref) {
+  double error = 0, size = 1;
+  for (size_t i = 0; i < ref.size(); ++i) {
+    if (!(std::fabs(x[i] - ref[i]) <= error)) error = std::fabs(x[i] - ref[i]);
+    size = std::max(size, std::fabs(ref[i]));
+  }
+  return error / size;
+}
+
+double rms_ratio(const std::vector<double>& x, const std::vector<double>& ref) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < ref.size(); ++i) {
+    error += (x[i] - ref[i]) * (x[i] - ref[i]);
+    size += ref[i] * ref[i];
+  }
+  return std::sqrt(error / std::max(size, 1e-30));
+}
+
+struct Limits {
+  bool rms;
+  double output, gradient;
+};
+
+Limits limits_of(const Case& c, Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::f64) return {false, 1e-10, 1e-8};
+  if (c.problem.precision == Precision::f32) return {true, 2e-6, 2e-5};
+  if (c.inputs.correlated_keys) return {true, 0.015, 0.015};
+  return {true, 0.005, 0.01};
+}
+
+}  // namespace
+
+std::string Case::name() const {
+  const Problem& p = problem;
+  static const char* gates[] = {"pre", "softplus", "bounded"};
+  static const char* betas[] = {"plain", "sigmoid", "2 sigmoid"};
+  static const char* kinds[] = {"", ", gates at -1000", ", gates 0", ", gates at the bound"};
+  std::string bound = p.lower_bound < 0 ? fmt::format(" >= {}", p.lower_bound) : "";
+  return fmt::format("{}: gate {}{}{}, beta {}{}, chunk {}, K {}, V {}, heads {}/{}, T {}, {}{}{}{}{}", p.op,
+                     gates[static_cast<int>(p.gate)], bound, p.has_A_log ? "" : " without A_log",
+                     betas[static_cast<int>(p.beta)], p.l2norm ? ", l2 norm" : "", options.chunk_size, p.key_dim,
+                     p.value_dim, layout.heads, layout.value_heads, fmt::join(layout.lengths, "+"),
+                     stringifyPrecision(p.precision).str(), kinds[static_cast<int>(inputs.gates)],
+                     inputs.correlated_keys ? ", correlated keys" : "",
+                     options.stages.separate_output ? ", separate output" : "",
+                     options.stages.distribute_inverse ? ", inverse distributed" : "");
+}
+
+std::vector<Result> compare(const Case& c, Arithmetic arithmetic) {
+  Graphs graphs(c);
+  Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs);
+  Tensors gradients = random_output_gradients(graphs.forward, c.layout, c.inputs.seed);
+  Tensors derived = merged(interpret(graphs.forward, c.layout, inputs, arithmetic),
+                           interpret(graphs.backward, c.layout, merged(inputs, gradients), arithmetic));
+  double scale = inputs["scale"].at(0);
+  inputs.erase("scale");
+  auto reference = reference_case(c, scale);
+  Tensors truth = merged(reference::forward(reference, inputs), reference::backward(reference, inputs, gradients));
+
+  Limits limits = limits_of(c, arithmetic);
+  std::vector<Result> failures;
+  Result worst{true, "no outputs", 0, limits.output};
+  for (const auto& [name, expected] : truth) {
+    auto found = derived.find(name);
+    if (found == derived.end()) {
+      failures.push_back({false, name + " is missing from the graph's outputs"});
+      continue;
+    }
+    double error = limits.rms ? rms_ratio(found->second, expected) : largest_error(found->second, expected);
+    double limit = name == "o" || name == "final_state" ? limits.output : limits.gradient;
+    Result result{error <= limit, fmt::format("{} {}", name, limits.rms ? "rms ratio" : "largest error"), error, limit};
+    if (!result.passed) failures.push_back(result);
+    if (error / limit >= worst.error / worst.limit) worst = result;
+  }
+  return failures.empty() ? std::vector{worst} : failures;
+}
+
+std::vector<Result> finite(const Case& c) {
+  Graphs graphs(c);
+  Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs);
+  Tensors gradients = random_output_gradients(graphs.forward, c.layout, c.inputs.seed);
+  Tensors derived = merged(interpret(graphs.forward, c.layout, inputs, Arithmetic::emulated),
+                           interpret(graphs.backward, c.layout, merged(inputs, gradients), Arithmetic::emulated));
+  std::vector<Result> results;
+  for (const auto& [name, values] : derived)
+    for (double x : values)
+      if (!std::isfinite(x)) {
+        results.push_back({false, fmt::format("{} holds {}", name, x)});
+        break;
+      }
+  if (results.empty()) results.push_back({true, "everything finite"});
+  return results;
+}
+
+std::vector<Result> causal(const Case& c, int64_t token) {
+  Graphs graphs(c);
+  Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs), changed = inputs;
+  InputOptions other = c.inputs;
+  other.seed += 1000;
+  other.gates = Gates::random;
+  Tensors fresh = random_inputs(graphs.forward, c.problem, c.layout, other);
+  for (auto input : graphs.forward.getBody().getOps<InputOp>()) {
+    if (input.getScope() != Scope::token) continue;
+    auto& values = changed[input.getName().str()];
+    int64_t width = values.size() / c.layout.tokens();
+    std::copy_n(fresh[input.getName().str()].begin() + token * width, width, values.begin() + token * width);
+  }
+  auto before = interpret(graphs.forward, c.layout, inputs, Arithmetic::emulated)["o"];
+  auto after = interpret(graphs.forward, c.layout, changed, Arithmetic::emulated)["o"];
+  int64_t earlier = token * static_cast<int64_t>(before.size()) / c.layout.tokens();
+  for (int64_t i = 0; i < earlier; ++i)
+    if (before[i] != after[i])
+      return {{false, fmt::format("token {} changed when token {} did", i * c.layout.tokens() / static_cast<int64_t>(before.size()), token)}};
+  if (before == after) return {{false, fmt::format("nothing changed with token {}", token)}};
+  return {{true, fmt::format("outputs before token {} kept their bits", token)}};
+}
+
+}  // namespace linnet::check
