@@ -70,6 +70,28 @@ Tile<T> part(const Tile<T>& x, int64_t row, int64_t rows, int64_t column, int64_
   return result;
 }
 
+// c[m, n] += a[m, k] b[k, n]; built for several instruction sets, the one of this machine is taken when it runs.
+#define MULTIPLY_ADD(T)                                                                                         \
+  __attribute__((target_clones("avx512f", "avx2", "default"))) void multiply_add(                               \
+      int64_t m, int64_t n, int64_t k, const T* __restrict a, const T* __restrict b, T* __restrict c) {         \
+    for (int64_t i = 0; i < m; ++i)                                                                             \
+      for (int64_t p = 0; p < k; ++p)                                                                           \
+        for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * k + p] * b[p * n + j];                            \
+  }
+MULTIPLY_ADD(float)
+MULTIPLY_ADD(double)
+#undef MULTIPLY_ADD
+
+// An operand of a product as it is multiplied: not transposed, rounded.
+template <class T>
+Tile<T> operand(const Tile<T>& x, bool transpose, Precision precision) {
+  if (!transpose) return precision == Precision::f32 ? x : rounded(x, precision);
+  Tile<T> result({x.columns(), x.rows()});
+  for (int64_t i = 0; i < x.rows(); ++i)
+    for (int64_t j = 0; j < x.columns(); ++j) result(j, i) = round_to(x(i, j), precision);
+  return result;
+}
+
 }  // namespace
 
 float round_to(float x, Precision precision) {
@@ -94,18 +116,9 @@ Tile<T> rounded(Tile<T> x, Precision precision) {
 
 template <class T>
 Tile<T> matmul(const Tile<T>& a, bool transpose_a, const Tile<T>& b, bool transpose_b, Precision precision) {
-  int64_t m = transpose_a ? a.columns() : a.rows(), k = transpose_a ? a.rows() : a.columns();
-  int64_t n = transpose_b ? b.rows() : b.columns();
-  Tile<T> right({k, n}), result({m, n});
-  for (int64_t p = 0; p < k; ++p)
-    for (int64_t j = 0; j < n; ++j) right(p, j) = round_to(transpose_b ? b(j, p) : b(p, j), precision);
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t p = 0; p < k; ++p) {
-      T x = round_to(transpose_a ? a(p, i) : a(i, p), precision);
-      const T* y = right.row(p);
-      T* sum = result.row(i);
-      for (int64_t j = 0; j < n; ++j) sum[j] += x * y[j];
-    }
+  Tile<T> left = operand(a, transpose_a, precision), right = operand(b, transpose_b, precision);
+  Tile<T> result({left.rows(), right.columns()});
+  multiply_add(left.rows(), right.columns(), left.columns(), left.data.data(), right.data.data(), result.data.data());
   return result;
 }
 

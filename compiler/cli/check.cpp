@@ -1,0 +1,119 @@
+#include "tests/check/check.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "compiler/cli/commands.h"
+#include "linnet/error.h"
+
+namespace linnet::cli {
+
+namespace {
+
+using check::Case;
+using check::Result;
+
+struct Check {
+  std::vector<std::string> ops;
+  bool all = false, exhaustive = false, verbose = false;
+  std::vector<int64_t> tokens;
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+
+  std::vector<Case> cases_of(const std::string& op) const {
+    auto cases = check::cases_of(op, exhaustive);
+    if (!tokens.empty())
+      for (Case& c : cases) c.layout.lengths = tokens;
+    return cases;
+  }
+
+  void run() {
+    if (all == !ops.empty()) throw UserError("check: expected the names of ops, or --all; not both");
+    if (all)
+      for (const auto& entry : linnet::ops::registry()) ops.push_back(entry.name);
+    for (int64_t count : tokens)
+      if (count < 0) throw UserError(fmt::format("--tokens: expected no negative length, got {}", count));
+    size_t failed = 0, total = 0;
+    auto start = std::chrono::steady_clock::now();
+    for (const std::string& op : ops) {
+      auto cases = cases_of(op);
+      total += cases.size();
+      failed += run_op(op, cases);
+    }
+    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    fmt::print("{} cases of {} ops in {:.1f} s: {}\n", total, ops.size(), seconds,
+               failed ? fmt::format("{} FAILED", failed) : "all passed");
+    if (failed) throw ExitCode{1};
+  }
+
+  // Runs the cases of one op over the threads; returns how many failed.
+  size_t run_op(const std::string& op, const std::vector<Case>& cases) {
+    std::atomic<size_t> next = 0, done = 0, failed = 0;
+    std::mutex printing;
+    bool tty = isatty(STDERR_FILENO);
+    auto work = [&] {
+      for (size_t i; (i = next++) < cases.size();) {
+        auto lines = run_case(cases[i], failed);
+        std::lock_guard lock(printing);
+        for (const std::string& line : lines) fmt::print("{}\n", line);
+        ++done;
+        if (tty) fmt::print(stderr, "\r{:<21} {}/{} ", op, done.load(), cases.size());
+      }
+    };
+    auto start = std::chrono::steady_clock::now();
+    std::vector<std::jthread> workers;
+    for (unsigned i = 1; i < threads; ++i) workers.emplace_back(work);
+    work();
+    workers.clear();
+    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (tty) fmt::print(stderr, "\r");
+    fmt::print("{:<21} {:>5} cases {:>6.1f} s  {}\n", op, cases.size(), seconds,
+               failed ? fmt::format("{} FAILED", failed.load()) : "ok");
+    std::fflush(stdout);
+    return failed;
+  }
+
+  std::vector<std::string> run_case(const Case& c, std::atomic<size_t>& failed) const {
+    std::vector<std::string> lines;
+    bool passed = true;
+    try {
+      for (const Result& result : check::check(c)) {
+        passed &= result.passed;
+        std::string measured = result.limit > 0 ? fmt::format(" {:.2e}, limit {:g}", result.error, result.limit) : "";
+        if (!result.passed || verbose)
+          lines.push_back(fmt::format("  {} {}: {}{}", result.passed ? "ok  " : "FAIL", c.name(), result.measure, measured));
+      }
+    } catch (const std::exception& error) {
+      passed = false;
+      lines.push_back(fmt::format("  FAIL {}: {}", c.name(), error.what()));
+    }
+    if (!passed) ++failed;
+    return lines;
+  }
+};
+
+}  // namespace
+
+void add_check(CLI::App& app) {
+  auto check = std::make_shared<Check>();
+  CLI::App* command = app.add_subcommand(
+      "check",
+      "hold the derived forward and backward graphs against a token-by-token reference\n"
+      "Every op is run over its gate modes, chunk sizes 1, 16, 32 and 64, odd lengths, several sequences, K != V,\n"
+      "shared key heads, initial and final states: float64 to 1e-10 (gradients 1e-8), bf16 by root mean square,\n"
+      "gates at their extremes for NaN, and one token changed for causality to the bit.");
+  command->add_option("ops", check->ops, "recurrences of `linnet list`");
+  command->add_flag("--all", check->all, "every recurrence");
+  command->add_flag("--exhaustive", check->exhaustive, "the whole product of modes and sizes instead of a covering sample (hours)");
+  command->add_option("--tokens", check->tokens, "lengths of the sequences, e.g. --tokens 130,0,15, instead of the usual ones")
+      ->delimiter(',');
+  command->add_option("--threads", check->threads, "cases at a time")->capture_default_str();
+  command->add_flag("-v,--verbose", check->verbose, "print every result");
+  command->callback([check] { check->run(); });
+}
+
+}  // namespace linnet::cli

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include "compiler/cli/commands.h"
+#include "compiler/flops.h"
+#include "linnet/error.h"
+
+namespace linnet::cli {
+
+namespace {
+
+struct Show : GraphArguments {
+  std::string stage = "graph", stop_after;
+
+  // The count as comments, so that the whole output stays a file Linnet reads.
+  void print_flops(mlir::MLIRContext& context, chunk::GraphOp graph) {
+    int64_t tokens = graph.getChunkSize();
+    fmt::print("// products, FLOP per token and head: {} derived\n", count_flops(graph) / tokens);
+    auto module = law(context);
+    auto laws = module->getOps<chunk::LawOp>();
+    bool forward = options.direction == Direction::forward;
+    if (laws.empty() || !forward || tokens == 1) return;
+    if (auto by_hand = flops_by_hand(*laws.begin(), tokens))
+      fmt::print("// products, FLOP per token and head: {} written by hand (MATH.md g, solve form)\n", *by_hand / tokens);
+  }
+
+  void run() {
+    auto context = make_context();
+    if (stage == "backward") direction = "backward";
+    if (stage == "decode") options.chunk_size = 1;
+    finish();
+    if (stage == "law") return fmt::print("{}", print(*law(*context)));
+    if (!stop_after.empty()) options.stop_after = stop_after;
+    else if (stage == "graph") options.stop_after = "fold-gate";
+    else if (stage == "backward") options.stop_after = "differentiate";
+    else if (stage == "decode") options.stop_after = "decode";
+    else if (stage != "stages")
+      throw UserError(fmt::format("--stage: expected one of law, graph, backward, stages, decode; got '{}'", stage));
+    auto module = derive(*context);
+    fmt::print("{}", print(*module));
+    print_flops(*context, graph_of(*module));
+  }
+};
+
+}  // namespace
+
+void add_show(CLI::App& app) {
+  auto show = std::make_shared<Show>();
+  CLI::App* command = app.add_subcommand(
+      "show",
+      "print what is derived from a law, as text Linnet also reads\n"
+      "  law       the recurrence of one token, as written in ops/\n"
+      "  graph     the chunk algorithm: everything outside the scan is parallel over chunks\n"
+      "  backward  the graph of the gradients\n"
+      "  stages    map / scan / map, as kernels will run it (--direction backward: of the gradients)\n"
+      "  decode    one token a chunk: the plain recurrence");
+  show->add_to(*command);
+  command->add_option("--stage", show->stage, "law, graph, backward, stages or decode")->capture_default_str();
+  command->add_option("--direction", show->direction, "forward or backward")->capture_default_str();
+  command->add_option("--stop-after", show->stop_after, "show the program after this pass");
+  command->callback([show] { show->run(); });
+}
+
+}  // namespace linnet::cli
