@@ -12,9 +12,12 @@ class Diagnostics {
   explicit Diagnostics(mlir::MLIRContext* context);
   // "file:line: message", one a line.
   const std::string& text() const { return text_; }
+  // The line of the first error, or 0.
+  unsigned line() const { return line_; }
 
  private:
   std::string text_;
+  unsigned line_ = 0;
   mlir::ScopedDiagnosticHandler handler_;
 };
 

@@ -23,8 +23,10 @@ int64_t flops_of(mlir::Operation* op) {
   if (auto dot = llvm::dyn_cast<DecayDotOp>(op))
     return 2 * tile_of(dot.getResult()).getNumElements() * tile_of(dot.getLhs()).getDimSize(1);
   if (auto apply = llvm::dyn_cast<DecayApplyOp>(op))
-    return 2 * tile_of(apply.getMatrix()).getNumElements() * tile_of(apply.getVectors()).getDimSize(1);
-  if (auto inverse = llvm::dyn_cast<InverseUnitLowerOp>(op)) return inverse_flops(tile_of(inverse).getDimSize(0));
+    return 2 * tile_of(apply.getMatrix()).getNumElements() *
+           tile_of(apply.getVectors()).getDimSize(1);
+  if (auto inverse = llvm::dyn_cast<InverseUnitLowerOp>(op))
+    return inverse_flops(tile_of(inverse).getDimSize(0));
   return 0;
 }
 
@@ -41,7 +43,8 @@ std::optional<int64_t> flops_by_hand(LawOp law, int64_t C) {
   int64_t K = state.getDimSize(0), V = state.getDimSize(1), solved = 0, free = 0;
   for (auto write : law.getBody().getOps<WriteOp>()) {
     bool reads = false;
-    walk_sources(write.getValue(), [&](mlir::Operation* op) { return !(reads |= llvm::isa<ReadOp>(op)); });
+    walk_sources(write.getValue(),
+                 [&](mlir::Operation* op) { return !(reads |= llvm::isa<ReadOp>(op)); });
     ++(reads ? solved : free);
   }
   if (solved == 0 && free == 1) return C * (4 * K * V + 2 * C * (K + V));

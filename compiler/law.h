@@ -82,8 +82,8 @@ Expr tanh(Operand a);
 Expr sigmoid(Operand a);
 Expr softplus(Operand a);
 
-enum Trait { plain, normalised, per_value_head };   // normalised: may be divided by its l2 norm
-enum Per { per_channel, per_token, per_head };      // what has a decay of its own
+enum Trait { plain, normalised, per_value_head };  // normalised: may be divided by its l2 norm
+enum Per { per_channel, per_token, per_head };     // what has a decay of its own
 
 class Law {
  public:
@@ -92,7 +92,8 @@ class Law {
 
   void summary(const char* text);
   State state() { return State(this); }
-  // One vector a token over the key channels; shared by the value heads of a group unless per_value_head.
+  // One vector a token over the key channels; shared by the value heads of a group unless
+  // per_value_head.
   Expr key(const char* name, Trait trait = plain, Place place = Place::current());
   Expr value(const char* name, Place place = Place::current());
   Expr scalar(const char* name, Place place = Place::current());
@@ -123,14 +124,14 @@ class Law {
   chunk::LawOp op_;
   int64_t key_dim_, value_dim_;
   mlir::Value state_;
-  bool has_output_ = false;
+  Expr scale_;
 };
 
 // A recurrence as ops/ defines it.
 using LawFunction = void (*)(Law&);
 
 // Builds the module that holds the law `name`.
-mlir::OwningOpRef<mlir::ModuleOp> build_law(mlir::MLIRContext& context, llvm::StringRef name, LawFunction define,
-                                            int64_t key_dim, int64_t value_dim);
+mlir::OwningOpRef<mlir::ModuleOp> build_law(mlir::MLIRContext& context, llvm::StringRef name,
+                                            LawFunction define, int64_t key_dim, int64_t value_dim);
 
 }  // namespace linnet

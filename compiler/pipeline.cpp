@@ -23,11 +23,14 @@ struct Step {
 
 std::vector<Step> steps(const Problem& problem, const PipelineOptions& options) {
   std::vector<Step> list;
-  auto then = [&](const char* name, auto make, bool tidy = true) { list.push_back({name, make, tidy}); };
+  auto then = [&](const char* name, auto make, bool tidy = true) {
+    list.push_back({name, make, tidy});
+  };
 
   then("derive-chunk-form", [=] { return derive_chunk_form(options.chunk_size); });
   then("fold-gate", [=] { return fold_gate(problem); });
-  if (options.direction == Direction::backward) then("differentiate", [] { return differentiate(); });
+  if (options.direction == Direction::backward)
+    then("differentiate", [] { return differentiate(); });
   if (options.chunk_size == 1) then("decode", [] { return decode(); });
   then("stabilise", [=] { return stabilise(problem); });
   then("split-stages", [=] { return split_stages(options.stages); });
@@ -35,14 +38,17 @@ std::vector<Step> steps(const Problem& problem, const PipelineOptions& options) 
   return list;
 }
 
-// Runs passes on every graph (or on the module, for a pass that makes graphs); what they report is the user's doing.
-void run(mlir::ModuleOp module, const std::string& name, std::vector<std::unique_ptr<mlir::Pass>> passes) {
+// Runs passes on every graph (or on the module, for a pass that makes graphs); what they report is
+// the user's doing.
+void run(mlir::ModuleOp module, const std::string& name,
+         std::vector<std::unique_ptr<mlir::Pass>> passes) {
   Diagnostics diagnostics(module.getContext());
   mlir::PassManager manager(module.getContext());
   manager.enableVerifier(false);
   for (auto& pass : passes) {
     bool on_graphs = pass->getOpName() == GraphOp::getOperationName() || !pass->getOpName();
-    (on_graphs ? manager.nest<GraphOp>() : static_cast<mlir::OpPassManager&>(manager)).addPass(std::move(pass));
+    (on_graphs ? manager.nest<GraphOp>() : static_cast<mlir::OpPassManager&>(manager))
+        .addPass(std::move(pass));
   }
   if (failed(manager.run(module))) throw UserError(diagnostics.text());
   if (failed(mlir::verify(module)))
@@ -53,7 +59,9 @@ void check(mlir::ModuleOp module, const Problem& problem) {
   auto refuse = [](const std::string& message) { throw UserError(message); };
   auto has_role = [&](Role role) {
     bool found = false;
-    module.walk([&](InputOp input) { found |= input.getRole() == role && (role != Role::gate || input.getScope() == Scope::token); });
+    module.walk([&](InputOp input) {
+      found |= input.getRole() == role && (role != Role::gate || input.getScope() == Scope::token);
+    });
     return found;
   };
   if (problem.gate != Gate::pre && !has_role(Role::gate))
@@ -65,7 +73,8 @@ void check(mlir::ModuleOp module, const Problem& problem) {
   if (problem.gate == Gate::bounded && !(problem.lower_bound < 0 && problem.lower_bound >= -5))
     refuse(fmt::format("lower_bound: expected a number in [-5, 0), got {}", problem.lower_bound));
   if (problem.gate != Gate::bounded && !(problem.lower_bound <= 0 && problem.lower_bound >= -5))
-    refuse(fmt::format("lower_bound: expected 0 (no promise) or a number in [-5, 0), got {}", problem.lower_bound));
+    refuse(fmt::format("lower_bound: expected 0 (no promise) or a number in [-5, 0), got {}",
+                       problem.lower_bound));
 }
 
 void check_sizes(const Problem& problem, const PipelineOptions& options) {
@@ -77,7 +86,22 @@ void check_sizes(const Problem& problem, const PipelineOptions& options) {
   check_range("value_dim", problem.value_dim, 1024);
   check_range("chunk", options.chunk_size, 256);
   if (options.chunk_size > 16 && options.chunk_size % 16 != 0)
-    throw UserError(fmt::format("chunk: expected at most 16 or a multiple of 16, got {}", options.chunk_size));
+    throw UserError(
+        fmt::format("chunk: expected at most 16 or a multiple of 16, got {}", options.chunk_size));
+}
+
+// How many of the steps a module that was read from text has behind it: none for a law, the first
+// for a graph written by hand, those up to the one it names for a graph that was derived.
+size_t steps_done(mlir::ModuleOp module, const std::vector<Step>& steps) {
+  auto graphs = module.getOps<GraphOp>();
+  if (graphs.empty()) return 0;
+  auto after = (*graphs.begin()).getAfter();
+  if (!after) return 1;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (steps[i].name == *after) return i + 1;
+  throw UserError(
+      fmt::format("{}: expected a law or a graph on the way to what is asked; this one is past {}",
+                  (*graphs.begin()).getSymName().str(), after->str()));
 }
 
 }  // namespace
@@ -98,7 +122,9 @@ std::vector<std::string> pass_names(const PipelineOptions& options) {
 void run_pipeline(mlir::ModuleOp module, const Problem& problem, const PipelineOptions& options) {
   check(module, problem);
   check_sizes(problem, options);
-  for (const Step& step : steps(problem, options)) {
+  std::vector<Step> todo = steps(problem, options);
+  todo.erase(todo.begin(), todo.begin() + steps_done(module, todo));
+  for (const Step& step : todo) {
     std::vector<std::unique_ptr<mlir::Pass>> passes;
     passes.push_back(step.make());
     if (step.tidy) {
@@ -107,12 +133,13 @@ void run_pipeline(mlir::ModuleOp module, const Problem& problem, const PipelineO
       passes.push_back(canonical_order());
     }
     run(module, step.name, std::move(passes));
+    for (auto graph : module.getOps<GraphOp>()) graph.setAfter(step.name);
     if (step.name == options.stop_after) break;
   }
 }
 
-mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context, LawFunction define, const Problem& problem,
-                                         const PipelineOptions& options) {
+mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context, LawFunction define,
+                                         const Problem& problem, const PipelineOptions& options) {
   check_sizes(problem, options);
   auto module = build_law(context, problem.op, define, problem.key_dim, problem.value_dim);
   run_pipeline(*module, problem, options);
@@ -121,7 +148,8 @@ mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context, LawFunction
 
 GraphOp graph_of(mlir::ModuleOp module) {
   auto graphs = module.getOps<GraphOp>();
-  if (!llvm::hasSingleElement(graphs)) throw UserError("expected a module with exactly one chunk.graph");
+  if (!llvm::hasSingleElement(graphs))
+    throw UserError("expected a module with exactly one chunk.graph");
   return *graphs.begin();
 }
 

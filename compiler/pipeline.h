@@ -22,10 +22,10 @@ struct PipelineOptions {
 // A context with the dialects of chunk graphs loaded.
 std::unique_ptr<mlir::MLIRContext> make_context();
 
-// The law as a module, and everything derived from it. Throws UserError for a law that has no chunk form or a problem
-// that does not fit the law, InternalError if a pass leaves an invalid graph.
-mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context, LawFunction define, const Problem& problem,
-                                         const PipelineOptions& options);
+// The law as a module, and everything derived from it. Throws UserError for a law that has no chunk
+// form or a problem that does not fit the law, InternalError if a pass leaves an invalid graph.
+mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context, LawFunction define,
+                                         const Problem& problem, const PipelineOptions& options);
 // The same from a module that holds a law, or a forward graph where derivation may start later.
 void run_pipeline(mlir::ModuleOp module, const Problem& problem, const PipelineOptions& options);
 // The names of the passes, in order, for --stop-after.
@@ -34,8 +34,10 @@ std::vector<std::string> pass_names(const PipelineOptions& options);
 // The module's only graph.
 chunk::GraphOp graph_of(mlir::ModuleOp module);
 
-// The text of a module, and back. Parsing throws UserError with file:line; names of values are kept.
+// The text of a module, and back. Parsing throws UserError with file:line; names of values are
+// kept.
 std::string print(mlir::ModuleOp module);
-mlir::OwningOpRef<mlir::ModuleOp> parse_module(mlir::MLIRContext& context, llvm::StringRef text, llvm::StringRef file);
+mlir::OwningOpRef<mlir::ModuleOp> parse_module(mlir::MLIRContext& context, llvm::StringRef text,
+                                               llvm::StringRef file);
 
 }  // namespace linnet

@@ -27,7 +27,8 @@ struct Problem {
   bool has_A_log = true;  // bounded only: without it exp(A_log) is 1
   Beta beta = Beta::plain;
   bool l2norm = false;
-  chunk::Precision precision = chunk::Precision::f32;  // of inputs, outputs and operands of products
+  chunk::Precision precision =
+      chunk::Precision::f32;  // of inputs, outputs and operands of products
 };
 
 }  // namespace linnet

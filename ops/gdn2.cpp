@@ -2,7 +2,8 @@
 
 namespace linnet::ops {
 
-// GDN-2: beta of the delta rule becomes an erase gate b over key and a write gate w over value channels.
+// GDN-2: beta of the delta rule becomes an erase gate b over key and a write gate w over value
+// channels.
 void gdn2(Law& law) {
   law.summary("GDN-2: the delta rule with vector erase and write gates");
   auto S = law.state();

@@ -2,7 +2,8 @@
 
 namespace linnet::ops {
 
-// Kimi Delta Attention: the decay acts on every key channel by itself and does not commute with the correction.
+// Kimi Delta Attention: the decay acts on every key channel by itself and does not commute with the
+// correction.
 void kda(Law& law) {
   law.summary("Kimi Delta Attention: the delta rule under a decay per key channel");
   auto S = law.state();

@@ -18,7 +18,9 @@ double median_ms(int runs, F call) {
   for (int i = 0; i < runs; ++i) {
     auto start = std::chrono::steady_clock::now();
     call();
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    times.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+            .count());
   }
   std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
   return times[runs / 2];
@@ -31,11 +33,15 @@ struct Bench {
   bool compile = false;
 
   void run() {
-    if (!compile) throw UserError("bench: expected --compile (there is no device to time kernels on yet)");
+    if (!compile)
+      throw UserError("bench: expected --compile (there is no device to time kernels on yet)");
     if (runs < 1) throw UserError(fmt::format("--runs: expected at least 1, got {}", runs));
     if (ops.empty())
       for (const auto& entry : linnet::ops::registry()) ops.push_back(entry.name);
-    fmt::print("Law to staged graph, K = V = 128, chunk {}, a new context each time; median of {} runs, ms\n", chunk, runs);
+    fmt::print(
+        "Law to staged graph, K = V = 128, chunk {}, a new context each time; median of {} runs, "
+        "ms\n",
+        chunk, runs);
     fmt::print("{:<21} {:>9} {:>9} {:>9}\n", "op", "forward", "backward", "both");
     for (const std::string& name : ops) {
       const auto& entry = linnet::ops::find(name);

@@ -25,18 +25,20 @@ struct Check {
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 
   std::vector<Case> cases_of(const std::string& op) const {
-    auto cases = check::cases_of(op, exhaustive);
+    auto cases = check::cases_of(linnet::ops::find(op), exhaustive);
     if (!tokens.empty())
       for (Case& c : cases) c.layout.lengths = tokens;
     return cases;
   }
 
   void run() {
-    if (all == !ops.empty()) throw UserError("check: expected the names of ops, or --all; not both");
+    if (all == !ops.empty())
+      throw UserError("check: expected the names of ops, or --all; not both");
     if (all)
       for (const auto& entry : linnet::ops::registry()) ops.push_back(entry.name);
     for (int64_t count : tokens)
-      if (count < 0) throw UserError(fmt::format("--tokens: expected no negative length, got {}", count));
+      if (count < 0)
+        throw UserError(fmt::format("--tokens: expected no negative length, got {}", count));
     size_t failed = 0, total = 0;
     auto start = std::chrono::steady_clock::now();
     for (const std::string& op : ops) {
@@ -44,7 +46,8 @@ struct Check {
       total += cases.size();
       failed += run_op(op, cases);
     }
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     fmt::print("{} cases of {} ops in {:.1f} s: {}\n", total, ops.size(), seconds,
                failed ? fmt::format("{} FAILED", failed) : "all passed");
     if (failed) throw ExitCode{1};
@@ -69,7 +72,8 @@ struct Check {
     for (unsigned i = 1; i < threads; ++i) workers.emplace_back(work);
     work();
     workers.clear();
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (tty) fmt::print(stderr, "\r");
     fmt::print("{:<21} {:>5} cases {:>6.1f} s  {}\n", op, cases.size(), seconds,
                failed ? fmt::format("{} FAILED", failed.load()) : "ok");
@@ -83,9 +87,11 @@ struct Check {
     try {
       for (const Result& result : check::check(c)) {
         passed &= result.passed;
-        std::string measured = result.limit > 0 ? fmt::format(" {:.2e}, limit {:g}", result.error, result.limit) : "";
+        std::string measured =
+            result.limit > 0 ? fmt::format(" {:.2e}, limit {:g}", result.error, result.limit) : "";
         if (!result.passed || verbose)
-          lines.push_back(fmt::format("  {} {}: {}{}", result.passed ? "ok  " : "FAIL", c.name(), result.measure, measured));
+          lines.push_back(fmt::format("  {} {}: {}{}", result.passed ? "ok  " : "FAIL", c.name(),
+                                      result.measure, measured));
       }
     } catch (const std::exception& error) {
       passed = false;
@@ -103,13 +109,18 @@ void add_check(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "check",
       "hold the derived forward and backward graphs against a token-by-token reference\n"
-      "Every op is run over its gate modes, chunk sizes 1, 16, 32 and 64, odd lengths, several sequences, K != V,\n"
-      "shared key heads, initial and final states: float64 to 1e-10 (gradients 1e-8), bf16 by root mean square,\n"
+      "Every op is run over its gate modes, chunk sizes 1, 16, 32 and 64, odd lengths, several "
+      "sequences, K != V,\n"
+      "shared key heads, initial and final states: float64 to 1e-10 (gradients 1e-8), bf16 by root "
+      "mean square,\n"
       "gates at their extremes for NaN, and one token changed for causality to the bit.");
   command->add_option("ops", check->ops, "recurrences of `linnet list`");
   command->add_flag("--all", check->all, "every recurrence");
-  command->add_flag("--exhaustive", check->exhaustive, "the whole product of modes and sizes instead of a covering sample (hours)");
-  command->add_option("--tokens", check->tokens, "lengths of the sequences, e.g. --tokens 130,0,15, instead of the usual ones")
+  command->add_flag("--exhaustive", check->exhaustive,
+                    "the whole product of modes and sizes instead of a covering sample (hours)");
+  command
+      ->add_option("--tokens", check->tokens,
+                   "lengths of the sequences, e.g. --tokens 130,0,15, instead of the usual ones")
       ->delimiter(',');
   command->add_option("--threads", check->threads, "cases at a time")->capture_default_str();
   command->add_flag("-v,--verbose", check->verbose, "print every result");

@@ -25,16 +25,20 @@ struct Draw : GraphArguments {
     llvm::StringRef format = llvm::StringRef(output).rsplit('.').second;
     if (format == "dot") return write(output, dot);
     if (format != "svg" && format != "png" && format != "pdf")
-      throw UserError(fmt::format("-o: expected a name ending in .svg, .png, .pdf or .dot; got '{}'", output));
+      throw UserError(
+          fmt::format("-o: expected a name ending in .svg, .png, .pdf or .dot; got '{}'", output));
     auto program = llvm::sys::findProgramByName("dot");
-    if (!program) throw DeviceError("Graphviz's `dot` is not installed (apt-get install graphviz), or write a .dot file");
+    if (!program)
+      throw DeviceError(
+          "Graphviz's `dot` is not installed (apt-get install graphviz), or write a .dot file");
     llvm::SmallString<128> source;
     if (llvm::sys::fs::createTemporaryFile("linnet", "dot", source))
       throw DeviceError("cannot create a temporary file");
     write(source.str().str(), dot);
     std::string error;
-    int code = llvm::sys::ExecuteAndWait(*program, {*program, "-T" + format.str(), source.str(), "-o", output},
-                                         std::nullopt, {}, 60, 0, &error);
+    int code = llvm::sys::ExecuteAndWait(
+        *program, {*program, "-T" + format.str(), source.str(), "-o", output}, std::nullopt, {}, 60,
+        0, &error);
     llvm::sys::fs::remove(source);
     if (code != 0) throw DeviceError(fmt::format("dot failed ({}): {}", code, error));
     fmt::print("wrote {}\n", output);
@@ -52,10 +56,12 @@ struct Draw : GraphArguments {
 
 void add_draw(CLI::App& app) {
   auto draw = std::make_shared<Draw>();
-  CLI::App* command = app.add_subcommand("draw", "draw the stages of a graph as a picture, through Graphviz");
+  CLI::App* command =
+      app.add_subcommand("draw", "draw the stages of a graph as a picture, through Graphviz");
   draw->add_to(*command);
   command->add_option("--direction", draw->direction, "forward or backward")->capture_default_str();
-  command->add_option("-o,--output", draw->output, "the picture: .svg, .png, .pdf or .dot")->required();
+  command->add_option("-o,--output", draw->output, "the picture: .svg, .png, .pdf or .dot")
+      ->required();
   command->callback([draw] { draw->run(); });
 }
 

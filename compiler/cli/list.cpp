@@ -20,7 +20,8 @@ void list() {
   for (const ops::Entry& entry : ops::registry()) {
     auto module = build_law(*context, entry.name, entry.define, 4, 4);
     chunk::LawOp law = *module->getOps<chunk::LawOp>().begin();
-    fmt::print("{:<21} {:<40} {}\n", entry.name, inputs_of(law), law.getSummary().value_or("").str());
+    fmt::print("{:<21} {:<40} {}\n", entry.name, inputs_of(law),
+               law.getSummary().value_or("").str());
   }
 }
 

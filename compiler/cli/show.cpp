@@ -9,7 +9,7 @@ namespace linnet::cli {
 namespace {
 
 struct Show : GraphArguments {
-  std::string stage = "graph", stop_after;
+  std::string stage = "graph";
 
   // The count as comments, so that the whole output stays a file Linnet reads.
   void print_flops(mlir::MLIRContext& context, chunk::GraphOp graph) {
@@ -20,21 +20,26 @@ struct Show : GraphArguments {
     bool forward = options.direction == Direction::forward;
     if (laws.empty() || !forward || tokens == 1) return;
     if (auto by_hand = flops_by_hand(*laws.begin(), tokens))
-      fmt::print("// products, FLOP per token and head: {} written by hand (MATH.md g, solve form)\n", *by_hand / tokens);
+      fmt::print(
+          "// products, FLOP per token and head: {} written by hand (MATH.md g, solve form)\n",
+          *by_hand / tokens);
   }
 
   void run() {
     auto context = make_context();
+    static const std::map<std::string, std::string> last_pass = {{"law", ""},
+                                                                 {"graph", "fold-gate"},
+                                                                 {"backward", "differentiate"},
+                                                                 {"stages", ""},
+                                                                 {"decode", "decode"}};
+    if (!last_pass.contains(stage))
+      throw UserError(fmt::format(
+          "--stage: expected one of law, graph, backward, stages, decode; got '{}'", stage));
     if (stage == "backward") direction = "backward";
     if (stage == "decode") options.chunk_size = 1;
+    if (options.stop_after.empty()) options.stop_after = last_pass.at(stage);
     finish();
     if (stage == "law") return fmt::print("{}", print(*law(*context)));
-    if (!stop_after.empty()) options.stop_after = stop_after;
-    else if (stage == "graph") options.stop_after = "fold-gate";
-    else if (stage == "backward") options.stop_after = "differentiate";
-    else if (stage == "decode") options.stop_after = "decode";
-    else if (stage != "stages")
-      throw UserError(fmt::format("--stage: expected one of law, graph, backward, stages, decode; got '{}'", stage));
     auto module = derive(*context);
     fmt::print("{}", print(*module));
     print_flops(*context, graph_of(*module));
@@ -51,12 +56,14 @@ void add_show(CLI::App& app) {
       "  law       the recurrence of one token, as written in ops/\n"
       "  graph     the chunk algorithm: everything outside the scan is parallel over chunks\n"
       "  backward  the graph of the gradients\n"
-      "  stages    map / scan / map, as kernels will run it (--direction backward: of the gradients)\n"
+      "  stages    map / scan / map, as kernels will run it (--direction backward: of the "
+      "gradients)\n"
       "  decode    one token a chunk: the plain recurrence");
   show->add_to(*command);
-  command->add_option("--stage", show->stage, "law, graph, backward, stages or decode")->capture_default_str();
+  command->add_option("--stage", show->stage, "law, graph, backward, stages or decode")
+      ->capture_default_str();
   command->add_option("--direction", show->direction, "forward or backward")->capture_default_str();
-  command->add_option("--stop-after", show->stop_after, "show the program after this pass");
+  command->add_option("--stop-after", show->options.stop_after, "show the program after this pass");
   command->callback([show] { show->run(); });
 }
 

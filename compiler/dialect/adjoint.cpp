@@ -12,11 +12,14 @@ namespace math = mlir::math;
 
 namespace {
 
-// X = Z R with Z = (I + A)^-1: with Y = Z^T dX, dR = Y and dA = -stril(Y X^T), so that dZ is never formed (MATH.md d).
-void adjoint_of_solve(MatmulOp op, InverseUnitLowerOp inverse, Value g, Builder& b, AddGradient add) {
+// X = Z R with Z = (I + A)^-1: with Y = Z^T dX, dR = Y and dA = -stril(Y X^T), so that dZ is never
+// formed (MATH.md d).
+void adjoint_of_solve(MatmulOp op, InverseUnitLowerOp inverse, Value g, Builder& b,
+                      AddGradient add) {
   Value y = b.matmul(op.getLhs(), true, g, false, "Y");
   add(op.getRhs(), y);
-  add(inverse.getSource(), b.neg(b.mask(b.matmul(y, false, op.getResult(), true), Triangle::strict_lower)));
+  add(inverse.getSource(),
+      b.neg(b.mask(b.matmul(y, false, op.getResult(), true), Triangle::strict_lower)));
 }
 
 void adjoint_of_matmul(MatmulOp op, Value g, Builder& b, AddGradient add) {
@@ -28,13 +31,14 @@ void adjoint_of_matmul(MatmulOp op, Value g, Builder& b, AddGradient add) {
   add(y, ty ? b.matmul(g, true, x, tx) : b.matmul(x, !tx, g, false));
 }
 
-// The diagonal of a product under one gate does not decay: it is taken out, exactly, so that its two shares in the
-// gate's gradient need not cancel to the rounding of narrow operands.
+// The diagonal of a product under one gate does not decay: it is taken out, exactly, so that its
+// two shares in the gate's gradient need not cancel to the rounding of narrow operands.
 void adjoint_of_decay_dot(DecayDotOp op, Value g, Builder& b, AddGradient add) {
   Value lhs = op.getLhs(), rhs = op.getRhs();
   auto apply = [&](Side side, Value vectors) {
-    return b.decay_apply(side, g, vectors, op.getRows(), op.getColumns(),
-                         op.getRows() == op.getColumns() ? Triangle::strict_lower : op.getTriangle());
+    return b.decay_apply(
+        side, g, vectors, op.getRows(), op.getColumns(),
+        op.getRows() == op.getColumns() ? Triangle::strict_lower : op.getTriangle());
   };
   Value dl = apply(Side::rows, rhs), dr = apply(Side::columns, lhs);
   add(op.getRows(), b.mul(lhs, dl));
@@ -52,9 +56,10 @@ void adjoint_of_decay_dot(DecayDotOp op, Value g, Builder& b, AddGradient add) {
 void adjoint_of_decay_apply(DecayApplyOp op, Value g, Builder& b, AddGradient add) {
   Value vectors = op.getVectors();
   bool rows = op.getSide() == Side::rows;
-  add(op.getMatrix(), b.decay_dot(rows ? g : vectors, rows ? vectors : g, op.getRows(), op.getColumns(), op.getTriangle()));
-  Value dv = b.decay_apply(rows ? Side::columns : Side::rows, op.getMatrix(), g, op.getRows(), op.getColumns(),
-                           op.getTriangle());
+  add(op.getMatrix(), b.decay_dot(rows ? g : vectors, rows ? vectors : g, op.getRows(),
+                                  op.getColumns(), op.getTriangle()));
+  Value dv = b.decay_apply(rows ? Side::columns : Side::rows, op.getMatrix(), g, op.getRows(),
+                           op.getColumns(), op.getTriangle());
   add(vectors, dv);
   Value result = b.mul(op.getResult(), g), source = b.mul(vectors, dv);
   add(op.getRows(), rows ? result : source);
@@ -95,30 +100,36 @@ LogicalResult build_adjoint(mlir::Operation* op, Value g, Builder& b, AddGradien
   using Result = LogicalResult;
   return llvm::TypeSwitch<mlir::Operation*, Result>(op)
       .Case<InputOp, arith::ConstantOp>([](auto) { return success(); })
-      .Case<arith::AddFOp>([&](auto o) { return add(o.getLhs(), g), add(o.getRhs(), g), success(); })
-      .Case<arith::SubFOp>([&](auto o) { return add(o.getLhs(), g), add(o.getRhs(), b.neg(g)), success(); })
+      .Case<arith::AddFOp>(
+          [&](auto o) { return add(o.getLhs(), g), add(o.getRhs(), g), success(); })
+      .Case<arith::SubFOp>(
+          [&](auto o) { return add(o.getLhs(), g), add(o.getRhs(), b.neg(g)), success(); })
       .Case<arith::NegFOp>([&](auto o) { return add(o.getOperand(), b.neg(g)), success(); })
       .Case<arith::MulFOp>([&](auto o) {
-        return add(o.getLhs(), b.mul(g, o.getRhs())), add(o.getRhs(), b.mul(g, o.getLhs())), success();
+        return add(o.getLhs(), b.mul(g, o.getRhs())), add(o.getRhs(), b.mul(g, o.getLhs())),
+               success();
       })
       .Case<arith::DivFOp>([&](auto o) {
         Value left = b.div(g, o.getRhs());
         return add(o.getLhs(), left), add(o.getRhs(), b.neg(b.mul(left, o.getResult()))), success();
       })
       .Case<arith::MaximumFOp>([&](auto o) { return adjoint_of_maximum(o, g, b, add), success(); })
-      .Case<BroadcastOp>([&](auto o) { return add(o.getSource(), b.reduce(g, o.getDims())), success(); })
+      .Case<BroadcastOp>(
+          [&](auto o) { return add(o.getSource(), b.reduce(g, o.getDims())), success(); })
       .Case<ReduceOp>([&](auto o) {
         return add(o.getSource(), b.broadcast(g, o.getDims(), tile_of(o.getSource()))), success();
       })
       .Case<RowOp>([&](auto o) {
         return add(o.getSource(), b.place_row(g, o.getIndex(), tile_of(o.getSource()))), success();
       })
-      .Case<PlaceRowOp>([&](auto o) { return add(o.getSource(), b.row(g, o.getIndex())), success(); })
+      .Case<PlaceRowOp>(
+          [&](auto o) { return add(o.getSource(), b.row(g, o.getIndex())), success(); })
       .Case<ValidOp>([&](auto o) { return add(o.getSource(), b.valid(g)), success(); })
       .Case<CumsumOp>([&](auto o) {
         return add(o.getSource(), b.cumsum(g, o.getExclusive(), !o.getReverse())), success();
       })
-      .Case<MaskOp>([&](auto o) { return add(o.getSource(), b.mask(g, o.getTriangle())), success(); })
+      .Case<MaskOp>(
+          [&](auto o) { return add(o.getSource(), b.mask(g, o.getTriangle())), success(); })
       .Case<MatmulOp>([&](auto o) { return adjoint_of_matmul(o, g, b, add), success(); })
       .Case<InverseUnitLowerOp>([&](auto o) {
         Value z = o.getResult();

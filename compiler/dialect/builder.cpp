@@ -31,7 +31,8 @@ void Builder::output(StringRef name, Value value, Scope scope, bool key_heads) {
 }
 
 Value Builder::constant(Tile type, float value) {
-  return builder_.create<mlir::arith::ConstantOp>(location_, mlir::DenseElementsAttr::get(type, value));
+  return builder_.create<mlir::arith::ConstantOp>(location_,
+                                                  mlir::DenseElementsAttr::get(type, value));
 }
 
 template <class Op>
@@ -42,11 +43,21 @@ Value Builder::binary(Value a, Value b, StringRef name) {
   return make<Op>(name, a, b);
 }
 
-Value Builder::add(Value a, Value b, StringRef name) { return binary<mlir::arith::AddFOp>(a, b, name); }
-Value Builder::sub(Value a, Value b, StringRef name) { return binary<mlir::arith::SubFOp>(a, b, name); }
-Value Builder::mul(Value a, Value b, StringRef name) { return binary<mlir::arith::MulFOp>(a, b, name); }
-Value Builder::div(Value a, Value b, StringRef name) { return binary<mlir::arith::DivFOp>(a, b, name); }
-Value Builder::maximum(Value a, Value b, StringRef name) { return binary<mlir::arith::MaximumFOp>(a, b, name); }
+Value Builder::add(Value a, Value b, StringRef name) {
+  return binary<mlir::arith::AddFOp>(a, b, name);
+}
+Value Builder::sub(Value a, Value b, StringRef name) {
+  return binary<mlir::arith::SubFOp>(a, b, name);
+}
+Value Builder::mul(Value a, Value b, StringRef name) {
+  return binary<mlir::arith::MulFOp>(a, b, name);
+}
+Value Builder::div(Value a, Value b, StringRef name) {
+  return binary<mlir::arith::DivFOp>(a, b, name);
+}
+Value Builder::maximum(Value a, Value b, StringRef name) {
+  return binary<mlir::arith::MaximumFOp>(a, b, name);
+}
 Value Builder::neg(Value a, StringRef name) { return make<mlir::arith::NegFOp>(name, a); }
 Value Builder::exp(Value a, StringRef name) { return make<mlir::math::ExpOp>(name, a); }
 Value Builder::rsqrt(Value a, StringRef name) { return make<mlir::math::RsqrtOp>(name, a); }
@@ -66,19 +77,23 @@ Value Builder::cumsum(Value a, bool exclusive, bool reverse, StringRef name) {
   return make<CumsumOp>(name, a.getType(), a, exclusive, reverse);
 }
 
-Value Builder::mask(Value a, Triangle triangle, StringRef name) { return make<MaskOp>(name, a.getType(), a, triangle); }
+Value Builder::mask(Value a, Triangle triangle, StringRef name) {
+  return make<MaskOp>(name, a.getType(), a, triangle);
+}
 
 Value Builder::decay_mask(Value rows, Value columns, Triangle triangle, StringRef name) {
   return make<DecayMaskOp>(name, rows, columns, triangle);
 }
 
-Value Builder::decay_dot(Value a, Value b, Value rows, Value columns, Triangle triangle, StringRef name) {
+Value Builder::decay_dot(Value a, Value b, Value rows, Value columns, Triangle triangle,
+                         StringRef name) {
   return make<DecayDotOp>(name, a, b, rows, columns, triangle, BoundAttr(), PrecisionAttr());
 }
 
-Value Builder::decay_apply(Side side, Value matrix, Value vectors, Value rows, Value columns, Triangle triangle,
-                           StringRef name) {
-  return make<DecayApplyOp>(name, matrix, vectors, rows, columns, side, triangle, BoundAttr(), PrecisionAttr());
+Value Builder::decay_apply(Side side, Value matrix, Value vectors, Value rows, Value columns,
+                           Triangle triangle, StringRef name) {
+  return make<DecayApplyOp>(name, matrix, vectors, rows, columns, side, triangle, BoundAttr(),
+                            PrecisionAttr());
 }
 
 Value Builder::inverse_unit_lower(Value a, StringRef name) {

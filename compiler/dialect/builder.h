@@ -1,5 +1,5 @@
-// The builder of chunk graphs: one short call an op, broadcasts put in where shapes differ. Derivations use it, and
-// so can a graph written by hand.
+// The builder of chunk graphs: one short call an op, broadcasts put in where shapes differ.
+// Derivations use it, and so can a graph written by hand.
 #pragma once
 
 #include "compiler/dialect/chunk.h"
@@ -8,8 +8,10 @@ namespace linnet::chunk {
 
 class Builder {
  public:
-  // Ops are created at the builder's insertion point, with the place of `location` but not its name.
-  Builder(mlir::OpBuilder& builder, mlir::Location location) : builder_(builder), location_(unnamed(location)) {}
+  // Ops are created at the builder's insertion point, with the place of `location` but not its
+  // name.
+  Builder(mlir::OpBuilder& builder, mlir::Location location)
+      : builder_(builder), location_(unnamed(location)) {}
 
   mlir::MLIRContext* context() { return builder_.getContext(); }
   mlir::OpBuilder& raw() { return builder_; }
@@ -34,15 +36,20 @@ class Builder {
   // a where condition >= bound, else zero.
   mlir::Value keep_at_least(mlir::Value a, mlir::Value condition, mlir::Value bound);
 
-  mlir::Value matmul(mlir::Value a, bool transpose_a, mlir::Value b, bool transpose_b, llvm::StringRef name = {});
-  mlir::Value matmul(mlir::Value a, mlir::Value b, llvm::StringRef name = {}) { return matmul(a, false, b, false, name); }
-  mlir::Value cumsum(mlir::Value a, bool exclusive = false, bool reverse = false, llvm::StringRef name = {});
+  mlir::Value matmul(mlir::Value a, bool transpose_a, mlir::Value b, bool transpose_b,
+                     llvm::StringRef name = {});
+  mlir::Value matmul(mlir::Value a, mlir::Value b, llvm::StringRef name = {}) {
+    return matmul(a, false, b, false, name);
+  }
+  mlir::Value cumsum(mlir::Value a, bool exclusive = false, bool reverse = false,
+                     llvm::StringRef name = {});
   mlir::Value mask(mlir::Value a, Triangle triangle, llvm::StringRef name = {});
-  mlir::Value decay_mask(mlir::Value rows, mlir::Value columns, Triangle triangle, llvm::StringRef name = {});
-  mlir::Value decay_dot(mlir::Value a, mlir::Value b, mlir::Value rows, mlir::Value columns, Triangle triangle,
-                        llvm::StringRef name = {});
-  mlir::Value decay_apply(Side side, mlir::Value matrix, mlir::Value vectors, mlir::Value rows, mlir::Value columns,
-                          Triangle triangle, llvm::StringRef name = {});
+  mlir::Value decay_mask(mlir::Value rows, mlir::Value columns, Triangle triangle,
+                         llvm::StringRef name = {});
+  mlir::Value decay_dot(mlir::Value a, mlir::Value b, mlir::Value rows, mlir::Value columns,
+                        Triangle triangle, llvm::StringRef name = {});
+  mlir::Value decay_apply(Side side, mlir::Value matrix, mlir::Value vectors, mlir::Value rows,
+                          mlir::Value columns, Triangle triangle, llvm::StringRef name = {});
   mlir::Value inverse_unit_lower(mlir::Value a, llvm::StringRef name = {});
   mlir::Value reduce(mlir::Value a, llvm::ArrayRef<int64_t> dims, llvm::StringRef name = {});
   mlir::Value broadcast(mlir::Value a, llvm::ArrayRef<int64_t> dims, Tile type);

@@ -45,18 +45,20 @@ void ChunkDialect::initialize() {
   addInterfaces<TileAliases>();
 }
 
-mlir::Operation* ChunkDialect::materializeConstant(mlir::OpBuilder& builder, mlir::Attribute value, mlir::Type type,
-                                                   mlir::Location loc) {
+mlir::Operation* ChunkDialect::materializeConstant(mlir::OpBuilder& builder, mlir::Attribute value,
+                                                   mlir::Type type, mlir::Location loc) {
   return mlir::arith::ConstantOp::materialize(builder, value, type, loc);
 }
 
-Tile tile_type(mlir::MLIRContext* context, llvm::ArrayRef<Axis> axes, llvm::ArrayRef<int64_t> sizes) {
+Tile tile_type(mlir::MLIRContext* context, llvm::ArrayRef<Axis> axes,
+               llvm::ArrayRef<int64_t> sizes) {
   mlir::Attribute encoding = axes.empty() ? mlir::Attribute() : AxesAttr::get(context, axes);
   return Tile::get(sizes, mlir::Float32Type::get(context), encoding);
 }
 
 llvm::ArrayRef<Axis> axes_of(mlir::Type type) {
-  auto axes = llvm::dyn_cast_or_null<AxesAttr>(llvm::cast<mlir::RankedTensorType>(type).getEncoding());
+  auto axes =
+      llvm::dyn_cast_or_null<AxesAttr>(llvm::cast<mlir::RankedTensorType>(type).getEncoding());
   return axes ? axes.getAxes() : llvm::ArrayRef<Axis>();
 }
 
@@ -100,7 +102,8 @@ std::string name_of(mlir::Value value) {
 
 mlir::Location named(mlir::Location location, llvm::StringRef name) {
   if (name.empty()) return location;
-  // The printer tells equal names apart by a suffix "_7"; a name that ends so itself would not survive a round trip.
+  // The printer tells equal names apart by a suffix "_7"; a name that ends so itself would not
+  // survive a round trip.
   llvm::StringRef stem = name.rtrim("0123456789");
   std::string plain = stem.size() < name.size() && stem.ends_with("_")
                           ? (stem.drop_back() + name.drop_front(stem.size())).str()
@@ -113,7 +116,9 @@ mlir::Location unnamed(mlir::Location location) {
   return name ? name.getChildLoc() : location;
 }
 
-void set_name(mlir::Value value, llvm::StringRef name) { value.setLoc(named(value.getLoc(), name)); }
+void set_name(mlir::Value value, llvm::StringRef name) {
+  value.setLoc(named(value.getLoc(), name));
+}
 
 std::string place_of(mlir::Location location) {
   if (auto file = llvm::dyn_cast<mlir::FileLineColLoc>(unnamed(location)))

@@ -29,7 +29,8 @@ namespace linnet::chunk {
 using Tile = mlir::RankedTensorType;
 
 // The type of a tile: its axes and their sizes, elements f32.
-Tile tile_type(mlir::MLIRContext* context, llvm::ArrayRef<Axis> axes, llvm::ArrayRef<int64_t> sizes);
+Tile tile_type(mlir::MLIRContext* context, llvm::ArrayRef<Axis> axes,
+               llvm::ArrayRef<int64_t> sizes);
 llvm::ArrayRef<Axis> axes_of(mlir::Type type);
 inline Tile tile_of(mlir::Value value) { return llvm::cast<Tile>(value.getType()); }
 bool has_axis(mlir::Type type, Axis axis);
@@ -41,8 +42,8 @@ Tile with_token_axis(Tile type, int64_t tokens);
 // How a type reads in a message: "token x key (64 x 128)".
 std::string describe(mlir::Type type);
 
-// The name a value was given in the law or by a derivation; empty if none. Names live in locations, are
-// printed as SSA names and are read back by parse_module.
+// The name a value was given in the law or by a derivation; empty if none. Names live in locations,
+// are printed as SSA names and are read back by parse_module.
 std::string name_of(mlir::Value value);
 mlir::Location named(mlir::Location location, llvm::StringRef name);
 mlir::Location unnamed(mlir::Location location);

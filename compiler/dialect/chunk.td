@@ -115,10 +115,11 @@ def GraphOp : Chunk_Container<"graph"> {
   let summary = "one head of one sequence, chunk by chunk";
   let description = [{
     Values outside a `scan` stand for one tile a chunk: the ops that make them are mapped over the chunks of a
-    sequence. `chunk_size` is the number of tokens of a chunk; rows past the end of a sequence read as zero.
+    sequence. `chunk_size` is the number of tokens of a chunk; rows past the end of a sequence read as zero. `after`
+    names the last derivation that ran, so that a graph read from text goes on from there.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk_size);
-  let assemblyFormat = "$sym_name `chunk` $chunk_size attr-dict-with-keyword $body";
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk_size, OptionalAttr<StrAttr>:$after);
+  let assemblyFormat = "$sym_name `chunk` $chunk_size (`after` $after^)? attr-dict-with-keyword $body";
   let hasRegionVerifier = 1;
 }
 

@@ -1,4 +1,5 @@
-// What folds on its own: trivial masks and sums, one-token chunks, and results of a scan that nobody reads.
+// What folds on its own: trivial masks and sums, one-token chunks, and results of a scan that
+// nobody reads.
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/PatternMatch.h"
 
@@ -7,8 +8,8 @@
 
 namespace linnet::chunk {
 
-using mlir::LogicalResult;
 using mlir::failure;
+using mlir::LogicalResult;
 using mlir::success;
 using mlir::Value;
 
@@ -30,7 +31,8 @@ struct OneTokenMatmul : mlir::OpRewritePattern<MatmulOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(MatmulOp op, mlir::PatternRewriter& rewriter) const override {
     if (!llvm::all_of(tile_of(op.getLhs()).getShape(), [](int64_t n) { return n == 1; }) ||
-        axes_of(op.getLhs().getType())[0] != axes_of(op.getLhs().getType())[1] || op.getTransposeRhs())
+        axes_of(op.getLhs().getType())[0] != axes_of(op.getLhs().getType())[1] ||
+        op.getTransposeRhs())
       return failure();
     Builder b(rewriter, op.getLoc());
     mlir::Value factor = b.broadcast(b.reduce(op.getLhs(), {1}), {1}, tile_of(op.getRhs()));
@@ -60,7 +62,8 @@ struct OneTokenDecayDot : mlir::OpRewritePattern<DecayDotOp> {
       return success();
     }
     mlir::Value product = b.mul(op.getLhs(), op.getRhs());
-    if (op.getRows() != op.getColumns()) product = b.mul(product, b.exp(b.sub(op.getRows(), op.getColumns())));
+    if (op.getRows() != op.getColumns())
+      product = b.mul(product, b.exp(b.sub(op.getRows(), op.getColumns())));
     rewriter.replaceOp(op, as_square(b, b.reduce(product, {1})));
     return success();
   }
@@ -72,7 +75,8 @@ struct OneTokenDecayMask : mlir::OpRewritePattern<DecayMaskOp> {
     if (!is_one_token(op.getRows())) return failure();
     Builder b(rewriter, op.getLoc());
     if (op.getTriangle() == Triangle::strict_lower || op.getRows() == op.getColumns())
-      rewriter.replaceOp(op, b.constant(tile_of(op.getResult()), op.getTriangle() == Triangle::lower ? 1 : 0));
+      rewriter.replaceOp(
+          op, b.constant(tile_of(op.getResult()), op.getTriangle() == Triangle::lower ? 1 : 0));
     else
       rewriter.replaceOp(op, as_square(b, b.exp(b.sub(op.getRows(), op.getColumns()))));
     return success();
@@ -103,7 +107,8 @@ struct BroadcastOfBroadcast : mlir::OpRewritePattern<BroadcastOp> {
       if (added) dims.push_back(i);
       if (!llvm::is_contained(op.getDims(), i)) ++old;
     }
-    rewriter.replaceOpWithNewOp<BroadcastOp>(op, op.getType(), inner.getSource(), rewriter.getDenseI64ArrayAttr(dims));
+    rewriter.replaceOpWithNewOp<BroadcastOp>(op, op.getType(), inner.getSource(),
+                                             rewriter.getDenseI64ArrayAttr(dims));
     return success();
   }
 };
@@ -141,7 +146,8 @@ struct AbsorbNegation : mlir::OpRewritePattern<Op> {
   }
 };
 
-// Emitted tiles that are unused, come from outside the scan, or are emitted twice need not be results.
+// Emitted tiles that are unused, come from outside the scan, or are emitted twice need not be
+// results.
 struct TrimScan : mlir::OpRewritePattern<ScanOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(ScanOp op, mlir::PatternRewriter& rewriter) const override {
@@ -163,8 +169,8 @@ struct TrimScan : mlir::OpRewritePattern<ScanOp> {
     }
     if (values.size() == op->getNumResults()) return failure();
     rewriter.setInsertionPoint(op);
-    auto trimmed = rewriter.create<ScanOp>(op.getLoc(), mlir::TypeRange(mlir::ValueRange(values)), op.getInit(),
-                                           op.getReverseAttr(), op.getStageAttr());
+    auto trimmed = rewriter.create<ScanOp>(op.getLoc(), mlir::TypeRange(mlir::ValueRange(values)),
+                                           op.getInit(), op.getReverseAttr(), op.getStageAttr());
     for (unsigned i = 0; i < op->getNumResults(); ++i) {
       if (replacement[i]) continue;
       if (i < carried)
@@ -188,7 +194,8 @@ mlir::OpFoldResult CumsumOp::fold(FoldAdaptor) {
 
 mlir::OpFoldResult MaskOp::fold(FoldAdaptor) {
   if (auto inner = getSource().getDefiningOp<MaskOp>())
-    if (inner.getTriangle() == getTriangle() || inner.getTriangle() == Triangle::strict_lower) return getSource();
+    if (inner.getTriangle() == getTriangle() || inner.getTriangle() == Triangle::strict_lower)
+      return getSource();
   if (!is_one_token(getSource())) return {};
   return getTriangle() == Triangle::lower ? mlir::OpFoldResult(getSource()) : splat(getType(), 0);
 }
@@ -199,7 +206,8 @@ mlir::OpFoldResult InverseUnitLowerOp::fold(FoldAdaptor) {
 
 mlir::OpFoldResult BroadcastOp::fold(FoldAdaptor adaptor) {
   auto row = getSource().getDefiningOp<RowOp>();
-  if (row && row.getSource().getType() == getType() && is_one_token(row.getSource())) return row.getSource();
+  if (row && row.getSource().getType() == getType() && is_one_token(row.getSource()))
+    return row.getSource();
   auto constant = llvm::dyn_cast_or_null<mlir::SplatElementsAttr>(adaptor.getSource());
   return constant ? splat(getType(), constant.getSplatValue<float>()) : mlir::Attribute();
 }
@@ -213,27 +221,34 @@ mlir::OpFoldResult ReduceOp::fold(FoldAdaptor adaptor) {
 
 mlir::OpFoldResult ValidOp::fold(FoldAdaptor) {
   auto input = getSource().getDefiningOp<InputOp>();
-  bool zero_padded = (input && input.getScope() == Scope::token) || getSource().getDefiningOp<ValidOp>();
+  bool zero_padded =
+      (input && input.getScope() == Scope::token) || getSource().getDefiningOp<ValidOp>();
   return zero_padded ? getSource() : mlir::OpFoldResult();
 }
 
-void MatmulOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set, mlir::MLIRContext* context) {
+void MatmulOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set,
+                                           mlir::MLIRContext* context) {
   using mlir::arith::AddFOp, mlir::arith::SubFOp, mlir::arith::MulFOp;
   set.add<OneTokenMatmul, ZeroMatmul>(context);
-  set.add<PullNegation<MatmulOp>, PullNegation<MulFOp>, PullNegation<DecayDotOp>, PullNegation<DecayApplyOp>,
-          PullNegation<MaskOp>, PullNegation<ReduceOp>, PullNegation<CumsumOp>, PullNegation<PlaceRowOp>,
-          AbsorbNegation<AddFOp, SubFOp>, AbsorbNegation<SubFOp, AddFOp>>(context);
+  set.add<PullNegation<MatmulOp>, PullNegation<MulFOp>, PullNegation<DecayDotOp>,
+          PullNegation<DecayApplyOp>, PullNegation<MaskOp>, PullNegation<ReduceOp>,
+          PullNegation<CumsumOp>, PullNegation<PlaceRowOp>, AbsorbNegation<AddFOp, SubFOp>,
+          AbsorbNegation<SubFOp, AddFOp>>(context);
 }
-void DecayDotOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set, mlir::MLIRContext* context) {
+void DecayDotOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set,
+                                             mlir::MLIRContext* context) {
   set.add<OneTokenDecayDot>(context);
 }
-void DecayMaskOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set, mlir::MLIRContext* context) {
+void DecayMaskOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set,
+                                              mlir::MLIRContext* context) {
   set.add<OneTokenDecayMask>(context);
 }
-void ReduceOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set, mlir::MLIRContext* context) {
+void ReduceOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set,
+                                           mlir::MLIRContext* context) {
   set.add<ReduceOfBroadcast>(context);
 }
-void BroadcastOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set, mlir::MLIRContext* context) {
+void BroadcastOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set,
+                                              mlir::MLIRContext* context) {
   set.add<BroadcastOfBroadcast>(context);
 }
 void ScanOp::getCanonicalizationPatterns(mlir::RewritePatternSet& set, mlir::MLIRContext* context) {

@@ -1,5 +1,5 @@
-// Names of values: chunk ops print the name in their location as the SSA name, and arith and math ops are taught
-// to do the same.
+// Names of values: chunk ops print the name in their location as the SSA name, and arith and math
+// ops are taught to do the same.
 #include "compiler/dialect/chunk.h"
 
 namespace linnet::chunk {
@@ -13,7 +13,9 @@ void name_results(mlir::Operation* op, const mlir::OpAsmSetValueNameFn& set) {
 
 template <class Op>
 struct NamedByLocation : mlir::OpAsmOpInterface::ExternalModel<NamedByLocation<Op>, Op> {
-  void getAsmResultNames(mlir::Operation* op, mlir::OpAsmSetValueNameFn set) const { name_results(op, set); }
+  void getAsmResultNames(mlir::Operation* op, mlir::OpAsmSetValueNameFn set) const {
+    name_results(op, set);
+  }
 };
 
 template <class... Ops>
@@ -25,9 +27,10 @@ void attach(mlir::MLIRContext& context) {
 
 void attach_names(mlir::MLIRContext& context) {
   using namespace mlir;
-  attach<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp, arith::MaximumFOp,
-         arith::MinimumFOp, arith::CmpFOp, arith::SelectOp, math::ExpOp, math::LogOp, math::Log1pOp, math::SqrtOp,
-         math::RsqrtOp, math::TanhOp, math::AbsFOp>(context);
+  attach<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp,
+         arith::MaximumFOp, arith::MinimumFOp, arith::CmpFOp, arith::SelectOp, math::ExpOp,
+         math::LogOp, math::Log1pOp, math::SqrtOp, math::RsqrtOp, math::TanhOp, math::AbsFOp>(
+      context);
 }
 
 #define NAMED(Op) \

@@ -55,9 +55,8 @@ interpreter::Tile<T> elementwise(mlir::Operation* op, Tiles<T> get) {
       .template Case<arith::SubFOp>([&](auto) { return with2([](T a, T b) { return a - b; }); })
       .template Case<arith::MulFOp>([&](auto) { return with2([](T a, T b) { return a * b; }); })
       .template Case<arith::DivFOp>([&](auto) { return with2([](T a, T b) { return a / b; }); })
-      .template Case<arith::MaximumFOp>([&](auto) {
-        return with2([](T a, T b) { return std::isnan(a) || a > b ? a : b; });
-      })
+      .template Case<arith::MaximumFOp>(
+          [&](auto) { return with2([](T a, T b) { return std::isnan(a) || a > b ? a : b; }); })
       .template Case<arith::CmpFOp>([&](arith::CmpFOp cmp) -> Result {
         if (cmp.getPredicate() != arith::CmpFPredicate::OGE)
           throw InternalError("interpreter: only cmpf oge is known");
@@ -73,13 +72,15 @@ interpreter::Tile<T> elementwise(mlir::Operation* op, Tiles<T> get) {
       .template Case<math::ExpOp>([&](auto) { return with1([](T a) { return std::exp(a); }); })
       .template Case<math::LogOp>([&](auto) { return with1([](T a) { return std::log(a); }); })
       .template Case<math::SqrtOp>([&](auto) { return with1([](T a) { return std::sqrt(a); }); })
-      .template Case<math::RsqrtOp>([&](auto) { return with1([](T a) { return 1 / std::sqrt(a); }); })
+      .template Case<math::RsqrtOp>(
+          [&](auto) { return with1([](T a) { return 1 / std::sqrt(a); }); })
       .template Case<math::TanhOp>([&](auto) { return with1([](T a) { return std::tanh(a); }); })
       .template Case<SigmoidOp>([&](auto) { return with1([](T a) { return sigmoid(a); }); })
       .template Case<SoftplusOp>([&](auto) { return with1([](T a) { return softplus(a); }); })
       .template Case<RoundOp>([&](RoundOp o) { return rounded(x(0), o.getPrecision()); })
       .Default([](mlir::Operation* o) -> Result {
-        throw InternalError(fmt::format("interpreter: unknown op {}", o->getName().getStringRef().str()));
+        throw InternalError(
+            fmt::format("interpreter: unknown op {}", o->getName().getStringRef().str()));
       });
 }
 
@@ -97,7 +98,8 @@ interpreter::Tile<T> row_of(const interpreter::Tile<T>& x, int64_t index) {
 }
 
 template <class T>
-interpreter::Tile<T> place_row(const interpreter::Tile<T>& x, int64_t index, llvm::ArrayRef<int64_t> shape) {
+interpreter::Tile<T> place_row(const interpreter::Tile<T>& x, int64_t index,
+                               llvm::ArrayRef<int64_t> shape) {
   interpreter::Tile<T> result(shape);
   std::copy(x.data.begin(), x.data.end(), result.row(index));
   return result;
@@ -119,26 +121,31 @@ interpreter::Tile<T> value_of(mlir::Operation* op, Tiles<T> get, int64_t valid_r
         return matmul(get(o.getLhs()), o.getTransposeLhs(), get(o.getRhs()), o.getTransposeRhs(),
                       or_f32(o.getPrecision()));
       })
-      .template Case<CumsumOp>([&](auto o) { return cumsum(get(o.getSource()), o.getExclusive(), o.getReverse()); })
+      .template Case<CumsumOp>(
+          [&](auto o) { return cumsum(get(o.getSource()), o.getExclusive(), o.getReverse()); })
       .template Case<MaskOp>([&](auto o) { return mask(get(o.getSource()), o.getTriangle()); })
       .template Case<DecayMaskOp>([&](auto o) {
         return decay_mask(get(o.getRows()), get(o.getColumns()), o.getTriangle());
       })
       .template Case<DecayDotOp>([&](DecayDotOp o) {
-        return decay_dot(get(o.getLhs()), get(o.getRhs()), get(o.getRows()), get(o.getColumns()), o.getTriangle(),
-                         o.getBoundAttr(), or_f32(o.getPrecision()));
+        return decay_dot(get(o.getLhs()), get(o.getRhs()), get(o.getRows()), get(o.getColumns()),
+                         o.getTriangle(), o.getBoundAttr(), or_f32(o.getPrecision()));
       })
       .template Case<DecayApplyOp>([&](DecayApplyOp o) {
         return decay_apply(o.getSide(), get(o.getMatrix()), get(o.getVectors()), get(o.getRows()),
-                           get(o.getColumns()), o.getTriangle(), o.getBoundAttr(), or_f32(o.getPrecision()));
+                           get(o.getColumns()), o.getTriangle(), o.getBoundAttr(),
+                           or_f32(o.getPrecision()));
       })
       .template Case<InverseUnitLowerOp>([&](InverseUnitLowerOp o) {
         return inverse_unit_lower(get(o.getSource()), or_f32(o.getPrecision()));
       })
-      .template Case<ReduceOp>([&](auto o) { return reduce(get(o.getSource()), o.getDims(), shape); })
-      .template Case<BroadcastOp>([&](auto o) { return broadcast(get(o.getSource()), o.getDims(), shape); })
+      .template Case<ReduceOp>(
+          [&](auto o) { return reduce(get(o.getSource()), o.getDims(), shape); })
+      .template Case<BroadcastOp>(
+          [&](auto o) { return broadcast(get(o.getSource()), o.getDims(), shape); })
       .template Case<RowOp>([&](auto o) { return row_of(get(o.getSource()), o.getIndex()); })
-      .template Case<PlaceRowOp>([&](auto o) { return place_row(get(o.getSource()), o.getIndex(), shape); })
+      .template Case<PlaceRowOp>(
+          [&](auto o) { return place_row(get(o.getSource()), o.getIndex(), shape); })
       .template Case<ValidOp>([&](auto o) { return valid(get(o.getSource()), valid_rows); })
       .Default([&](mlir::Operation* o) { return elementwise<T>(o, get); });
 }
@@ -146,7 +153,8 @@ interpreter::Tile<T> value_of(mlir::Operation* op, Tiles<T> get, int64_t valid_r
 }  // namespace
 
 template <class T>
-TileRef<T> evaluate(mlir::Operation* op, llvm::function_ref<const interpreter::Tile<T>&(mlir::Value)> get,
+TileRef<T> evaluate(mlir::Operation* op,
+                    llvm::function_ref<const interpreter::Tile<T>&(mlir::Value)> get,
                     int64_t valid_rows) {
   return std::make_shared<const interpreter::Tile<T>>(value_of<T>(op, get, valid_rows));
 }

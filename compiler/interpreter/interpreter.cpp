@@ -14,7 +14,18 @@ using interpreter::evaluate;
 using interpreter::TileRef;
 using mlir::Value;
 
-int64_t Layout::tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+int64_t Layout::tokens() const {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
+
+void Layout::check() const {
+  if (heads < 1 || value_heads < 1 || value_heads % heads != 0)
+    throw UserError(
+        fmt::format("value_heads: expected a multiple of heads ({}), got {}", heads, value_heads));
+  for (int64_t length : lengths)
+    if (length < 0)
+      throw UserError(fmt::format("lengths: expected no negative length, got {}", length));
+}
 
 namespace {
 
@@ -40,19 +51,13 @@ int64_t row_count(Scope scope, bool key_heads, const Layout& layout) {
   llvm_unreachable("every scope is listed");
 }
 
-void check_layout(const Layout& layout) {
-  if (layout.heads < 1 || layout.value_heads < 1 || layout.value_heads % layout.heads != 0)
-    throw UserError(fmt::format("value_heads: expected a multiple of heads ({}), got {}", layout.heads,
-                                layout.value_heads));
-  for (int64_t length : layout.lengths)
-    if (length < 0) throw UserError(fmt::format("lengths: expected no negative length, got {}", length));
-}
-
 const std::vector<double>& fetch(const Tensors& inputs, const std::string& name, int64_t size) {
   auto found = inputs.find(name);
-  if (found == inputs.end()) throw UserError(fmt::format("{}: expected {} numbers, got no such input", name, size));
+  if (found == inputs.end())
+    throw UserError(fmt::format("{}: expected {} numbers, got no such input", name, size));
   if (static_cast<int64_t>(found->second.size()) != size)
-    throw UserError(fmt::format("{}: expected {} numbers, got {}", name, size, found->second.size()));
+    throw UserError(
+        fmt::format("{}: expected {} numbers, got {}", name, size, found->second.size()));
   return found->second;
 }
 
@@ -72,7 +77,7 @@ class Run {
       : graph_(graph), layout_(layout), inputs_(inputs), chunk_(graph.getChunkSize()) {}
 
   Tensors run() {
-    check_layout(layout_);
+    layout_.check();
     for (auto output : graph_.getBody().getOps<OutputOp>())
       results_[output.getName().str()].assign(
           row_count(output.getScope(), output.getKeyHeads(), layout_) *
@@ -116,7 +121,8 @@ class Run {
       return;
     }
     auto precision = input.getStorage().value_or(Precision::f32);
-    for (double x : fetch(inputs_, name, size)) values.push_back(interpreter::round_to(static_cast<T>(x), precision));
+    for (double x : fetch(inputs_, name, size))
+      values.push_back(interpreter::round_to(static_cast<T>(x), precision));
   }
 
   // Where the argument's row for this sequence and head begins.
@@ -126,7 +132,8 @@ class Run {
     return scope == Scope::head ? head_of(key_heads) : 0;
   }
   int64_t token_row(int64_t token, bool key_heads) const {
-    return (first_token_ + token) * (key_heads ? layout_.heads : layout_.value_heads) + head_of(key_heads);
+    return (first_token_ + token) * (key_heads ? layout_.heads : layout_.value_heads) +
+           head_of(key_heads);
   }
 
   Slot slot_of(InputOp input) {
@@ -136,7 +143,8 @@ class Run {
     Slot slot;
     if (input.getScope() != Scope::token) {
       Tile tile(shape);
-      std::copy_n(values.begin() + row_of(input.getScope(), input.getKeyHeads()) * width, width, tile.data.begin());
+      std::copy_n(values.begin() + row_of(input.getScope(), input.getKeyHeads()) * width, width,
+                  tile.data.begin());
       slot.uniform = true;
       slot.tiles.push_back(std::make_shared<const Tile>(std::move(tile)));
       return slot;
@@ -165,7 +173,8 @@ class Run {
       if (output.getScope() == Scope::head)
         add(row_of(Scope::head, keys), tile.data.data());
       else
-        for (int64_t i = 0; i < valid_rows(c); ++i) add(token_row(c * chunk_ + i, keys), tile.data.data() + i * width);
+        for (int64_t i = 0; i < valid_rows(c); ++i)
+          add(token_row(c * chunk_ + i, keys), tile.data.data() + i * width);
     }
   }
 
@@ -176,19 +185,26 @@ class Run {
 
   void run_block(mlir::Block& block) {
     for (mlir::Operation& op : block) {
-      if (auto input = llvm::dyn_cast<InputOp>(op)) slots_[input] = slot_of(input);
-      else if (auto output = llvm::dyn_cast<OutputOp>(op)) store(output);
-      else if (auto scan = llvm::dyn_cast<ScanOp>(op)) run_scan(scan);
-      else if (auto map = llvm::dyn_cast<MapOp>(op)) run_map(map);
-      else if (!llvm::isa<YieldOp>(op)) run_op(op);
+      if (auto input = llvm::dyn_cast<InputOp>(op))
+        slots_[input] = slot_of(input);
+      else if (auto output = llvm::dyn_cast<OutputOp>(op))
+        store(output);
+      else if (auto scan = llvm::dyn_cast<ScanOp>(op))
+        run_scan(scan);
+      else if (auto map = llvm::dyn_cast<MapOp>(op))
+        run_map(map);
+      else if (!llvm::isa<YieldOp>(op))
+        run_op(op);
     }
   }
 
   void run_op(mlir::Operation& op) {
     Slot slot;
-    slot.uniform = llvm::all_of(op.getOperands(), [&](Value v) { return slots_[v].uniform; }) && !llvm::isa<ValidOp>(op);
+    slot.uniform = llvm::all_of(op.getOperands(), [&](Value v) { return slots_[v].uniform; }) &&
+                   !llvm::isa<ValidOp>(op);
     for (int64_t c = 0; c < (slot.uniform ? 1 : chunks_); ++c)
-      slot.tiles.push_back(evaluate<T>(&op, [&](Value v) -> const Tile& { return get(v, c); }, valid_rows(c)));
+      slot.tiles.push_back(
+          evaluate<T>(&op, [&](Value v) -> const Tile& { return get(v, c); }, valid_rows(c)));
     slots_[op.getResult(0)] = std::move(slot);
   }
 
@@ -209,20 +225,24 @@ class Run {
     for (int64_t step = 0; step < chunks_; ++step) {
       int64_t c = scan.getReverse() ? chunks_ - 1 - step : step;
       llvm::DenseMap<Value, TileRef<T>> local;
-      for (auto [argument, tile] : llvm::zip(scan.block().getArguments(), carries)) local[argument] = tile;
+      for (auto [argument, tile] : llvm::zip(scan.block().getArguments(), carries))
+        local[argument] = tile;
       auto ref = [&](Value v) -> TileRef<T> {
         if (auto found = local.find(v); found != local.end()) return found->second;
         const Slot& slot = slots_[v];
         return slot.tiles[slot.uniform ? 0 : c];
       };
       for (mlir::Operation& op : scan.block().without_terminator())
-        local[op.getResult(0)] = evaluate<T>(&op, [&](Value v) -> const Tile& { return *ref(v); }, valid_rows(c));
+        local[op.getResult(0)] =
+            evaluate<T>(&op, [&](Value v) -> const Tile& { return *ref(v); }, valid_rows(c));
       auto yielded = scan.yield().getValues();
       for (unsigned i = 0; i < carried; ++i) carries[i] = ref(yielded[i]);
-      for (unsigned i = carried; i < yielded.size(); ++i) emitted[i - carried].tiles[c] = ref(yielded[i]);
+      for (unsigned i = carried; i < yielded.size(); ++i)
+        emitted[i - carried].tiles[c] = ref(yielded[i]);
     }
     for (unsigned i = 0; i < carried; ++i) slots_[scan->getResult(i)] = Slot{{carries[i]}, true};
-    for (unsigned i = 0; i < emitted.size(); ++i) slots_[scan->getResult(carried + i)] = std::move(emitted[i]);
+    for (unsigned i = 0; i < emitted.size(); ++i)
+      slots_[scan->getResult(carried + i)] = std::move(emitted[i]);
   }
 
   GraphOp graph_;
@@ -237,7 +257,8 @@ class Run {
 
 }  // namespace
 
-Tensors interpret(GraphOp graph, const Layout& layout, const Tensors& inputs, Arithmetic arithmetic) {
+Tensors interpret(GraphOp graph, const Layout& layout, const Tensors& inputs,
+                  Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::f64) return Run<double>(graph, layout, inputs).run();
   return Run<float>(graph, layout, inputs).run();
 }

@@ -17,37 +17,43 @@ float drop_bits(float x, int bits) {
 
 float round_to_f16(float x) {
   if (!std::isfinite(x)) return x;
-  if (std::fabs(x) < 0x1p-14f) return std::nearbyint(x * 0x1p24f) * 0x1p-24f;  // subnormal: steps of 2^-24
+  if (std::fabs(x) < 0x1p-14f)
+    return std::nearbyint(x * 0x1p24f) * 0x1p-24f;  // subnormal: steps of 2^-24
   float y = drop_bits(x, 13);
   return std::fabs(y) > 65504.0f ? std::copysign(INFINITY, x) : y;
 }
 
-bool keeps(Triangle triangle, int64_t i, int64_t j) { return triangle == Triangle::lower ? i >= j : i > j; }
+bool keeps(Triangle triangle, int64_t i, int64_t j) {
+  return triangle == Triangle::lower ? i >= j : i > j;
+}
 
-// The rows [begin, end) of x, each times exp(sign * (gate - anchor)), rounded as an operand of a product.
+// The rows [begin, end) of x, each times exp(sign * (gate - anchor)), rounded as an operand of a
+// product.
 template <class T>
-Tile<T> scaled_rows(const Tile<T>& x, const Tile<T>& gate, const std::vector<T>& anchor, T sign, int64_t begin,
-                    int64_t end, Precision precision) {
+Tile<T> scaled_rows(const Tile<T>& x, const Tile<T>& gate, const std::vector<T>& anchor, T sign,
+                    int64_t begin, int64_t end, Precision precision) {
   Tile<T> result({end - begin, x.columns()});
   for (int64_t i = begin; i < end; ++i)
     for (int64_t d = 0; d < x.columns(); ++d)
-      result(i - begin, d) = round_to(x(i, d) * std::exp(sign * (gate(i, d) - anchor[d])), precision);
+      result(i - begin, d) =
+          round_to(x(i, d) * std::exp(sign * (gate(i, d) - anchor[d])), precision);
   return result;
 }
 
 // Blocks of a decay_dot: rows of one block, and where its exponentials are anchored.
 template <class T>
 struct Blocks {
-  Blocks(const Tile<T>& rows, const Tile<T>& columns, BoundAttr bound) : rows(rows), columns(columns) {
+  Blocks(const Tile<T>& rows, const Tile<T>& columns, BoundAttr bound)
+      : rows(rows), columns(columns) {
     size = bound ? bound.getBlock() : rows.rows();
     anchored = bound && bound.getForm() == chunk::Form::anchored;
     offset = anchored ? static_cast<T>((size - 1) / 2.0 * bound.getLower().getValueAsDouble()) : 0;
   }
   int64_t tokens() const { return rows.rows(); }
   int64_t end(int64_t begin) const { return std::min(begin + size, tokens()); }
-  std::vector<T> first_row(int64_t begin) const { return at(rows, begin, 0); }             // E2
+  std::vector<T> first_row(int64_t begin) const { return at(rows, begin, 0); }                // E2
   std::vector<T> last_column(int64_t begin) const { return at(columns, end(begin) - 1, 0); }  // E2'
-  std::vector<T> diagonal(int64_t begin) const { return at(rows, begin, offset); }         // E4c
+  std::vector<T> diagonal(int64_t begin) const { return at(rows, begin, offset); }            // E4c
 
   const Tile<T>&rows, &columns;
   int64_t size;
@@ -70,13 +76,15 @@ Tile<T> part(const Tile<T>& x, int64_t row, int64_t rows, int64_t column, int64_
   return result;
 }
 
-// c[m, n] += a[m, k] b[k, n]; built for several instruction sets, the one of this machine is taken when it runs.
-#define MULTIPLY_ADD(T)                                                                                         \
-  __attribute__((target_clones("avx512f", "avx2", "default"))) void multiply_add(                               \
-      int64_t m, int64_t n, int64_t k, const T* __restrict a, const T* __restrict b, T* __restrict c) {         \
-    for (int64_t i = 0; i < m; ++i)                                                                             \
-      for (int64_t p = 0; p < k; ++p)                                                                           \
-        for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * k + p] * b[p * n + j];                            \
+// c[m, n] += a[m, k] b[k, n]; built for several instruction sets, the one of this machine is taken
+// when it runs.
+#define MULTIPLY_ADD(T)                                                              \
+  __attribute__((target_clones("avx512f", "avx2", "default"))) void multiply_add(    \
+      int64_t m, int64_t n, int64_t k, const T* __restrict a, const T* __restrict b, \
+      T* __restrict c) {                                                             \
+    for (int64_t i = 0; i < m; ++i)                                                  \
+      for (int64_t p = 0; p < k; ++p)                                                \
+        for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * k + p] * b[p * n + j]; \
   }
 MULTIPLY_ADD(float)
 MULTIPLY_ADD(double)
@@ -115,10 +123,12 @@ Tile<T> rounded(Tile<T> x, Precision precision) {
 }
 
 template <class T>
-Tile<T> matmul(const Tile<T>& a, bool transpose_a, const Tile<T>& b, bool transpose_b, Precision precision) {
+Tile<T> matmul(const Tile<T>& a, bool transpose_a, const Tile<T>& b, bool transpose_b,
+               Precision precision) {
   Tile<T> left = operand(a, transpose_a, precision), right = operand(b, transpose_b, precision);
   Tile<T> result({left.rows(), right.columns()});
-  multiply_add(left.rows(), right.columns(), left.columns(), left.data.data(), right.data.data(), result.data.data());
+  multiply_add(left.rows(), right.columns(), left.columns(), left.data.data(), right.data.data(),
+               result.data.data());
   return result;
 }
 
@@ -158,8 +168,8 @@ Tile<T> decay_mask(const Tile<T>& rows, const Tile<T>& columns, Triangle triangl
 }
 
 template <class T>
-Tile<T> decay_dot(const Tile<T>& a, const Tile<T>& b, const Tile<T>& rows, const Tile<T>& columns, Triangle triangle,
-                  BoundAttr bound, Precision precision) {
+Tile<T> decay_dot(const Tile<T>& a, const Tile<T>& b, const Tile<T>& rows, const Tile<T>& columns,
+                  Triangle triangle, BoundAttr bound, Precision precision) {
   Blocks<T> blocks(rows, columns, bound);
   int64_t n = blocks.tokens();
   Tile<T> result({n, n});
@@ -183,7 +193,8 @@ Tile<T> decay_dot(const Tile<T>& a, const Tile<T>& b, const Tile<T>& rows, const
       for (int64_t j = begin; j < end; ++j) {
         if (!keeps(triangle, i, j)) continue;
         T sum = 0;
-        for (int64_t d = 0; d < a.columns(); ++d) sum += a(i, d) * b(j, d) * std::exp(rows(i, d) - columns(j, d));
+        for (int64_t d = 0; d < a.columns(); ++d)
+          sum += a(i, d) * b(j, d) * std::exp(rows(i, d) - columns(j, d));
         result(i, j) = sum;
       }
   }
@@ -192,13 +203,14 @@ Tile<T> decay_dot(const Tile<T>& a, const Tile<T>& b, const Tile<T>& rows, const
 
 template <class T>
 Tile<T> decay_apply(Side side, const Tile<T>& matrix, const Tile<T>& vectors, const Tile<T>& rows,
-                    const Tile<T>& columns, Triangle triangle, BoundAttr bound, Precision precision) {
+                    const Tile<T>& columns, Triangle triangle, BoundAttr bound,
+                    Precision precision) {
   Blocks<T> blocks(rows, columns, bound);
   int64_t n = blocks.tokens(), width = vectors.columns();
   Tile<T> result({n, width}), kept = mask(matrix, triangle);
   bool by_rows = side == Side::rows;
-  const Tile<T>& own = by_rows ? rows : columns;      // the gate of the result's rows
-  const Tile<T>& other = by_rows ? columns : rows;    // the gate of the vectors' rows
+  const Tile<T>& own = by_rows ? rows : columns;    // the gate of the result's rows
+  const Tile<T>& other = by_rows ? columns : rows;  // the gate of the vectors' rows
   T sign = by_rows ? 1 : -1;
   for (int64_t begin = 0; begin < n; begin += blocks.size) {
     int64_t end = blocks.end(begin);
@@ -233,7 +245,8 @@ Tile<T> decay_apply(Side side, const Tile<T>& matrix, const Tile<T>& vectors, co
   return result;
 }
 
-// Forward substitution inside 16 x 16 diagonal blocks, then blocks merged by distance from the diagonal (MATH.md c).
+// Forward substitution inside 16 x 16 diagonal blocks, then blocks merged by distance from the
+// diagonal (MATH.md c).
 template <class T>
 Tile<T> inverse_unit_lower(const Tile<T>& a, Precision precision) {
   constexpr int64_t kBlock = 16;
@@ -267,43 +280,49 @@ Tile<T> inverse_unit_lower(const Tile<T>& a, Precision precision) {
 
 namespace {
 
-// Calls f(index in the larger tile, index in the smaller) where the smaller lacks `dims` of the larger.
+// Calls f(index in the larger tile, index in the smaller) where the smaller lacks `dims` of the
+// larger.
 template <class F>
 void for_each_pair(llvm::ArrayRef<int64_t> larger, llvm::ArrayRef<int64_t> dims, F f) {
   int64_t rows = larger.size() > 0 ? larger[0] : 1, columns = larger.size() > 1 ? larger[1] : 1;
-  bool row = !llvm::is_contained(dims, 0) && !larger.empty(), column = !llvm::is_contained(dims, 1) && larger.size() > 1;
+  bool row = !llvm::is_contained(dims, 0) && !larger.empty(),
+       column = !llvm::is_contained(dims, 1) && larger.size() > 1;
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) f(i * columns + j, (row ? i * (column ? columns : 1) : 0) + (column ? j : 0));
+    for (int64_t j = 0; j < columns; ++j)
+      f(i * columns + j, (row ? i * (column ? columns : 1) : 0) + (column ? j : 0));
 }
 
 }  // namespace
 
 template <class T>
-Tile<T> reduce(const Tile<T>& x, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> result_shape) {
+Tile<T> reduce(const Tile<T>& x, llvm::ArrayRef<int64_t> dims,
+               llvm::ArrayRef<int64_t> result_shape) {
   Tile<T> result(result_shape);
   for_each_pair(x.shape, dims, [&](int64_t from, int64_t to) { result.data[to] += x.data[from]; });
   return result;
 }
 
 template <class T>
-Tile<T> broadcast(const Tile<T>& x, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> result_shape) {
+Tile<T> broadcast(const Tile<T>& x, llvm::ArrayRef<int64_t> dims,
+                  llvm::ArrayRef<int64_t> result_shape) {
   Tile<T> result(result_shape);
-  for_each_pair(result.shape, dims, [&](int64_t to, int64_t from) { result.data[to] = x.data[from]; });
+  for_each_pair(result.shape, dims,
+                [&](int64_t to, int64_t from) { result.data[to] = x.data[from]; });
   return result;
 }
 
-#define INSTANTIATE(T)                                                                                              \
-  template Tile<T> rounded(Tile<T>, Precision);                                                                     \
-  template Tile<T> matmul(const Tile<T>&, bool, const Tile<T>&, bool, Precision);                                   \
-  template Tile<T> cumsum(const Tile<T>&, bool, bool);                                                              \
-  template Tile<T> mask(const Tile<T>&, Triangle);                                                                  \
-  template Tile<T> decay_mask(const Tile<T>&, const Tile<T>&, Triangle);                                            \
-  template Tile<T> decay_dot(const Tile<T>&, const Tile<T>&, const Tile<T>&, const Tile<T>&, Triangle, BoundAttr,   \
-                             Precision);                                                                            \
-  template Tile<T> decay_apply(Side, const Tile<T>&, const Tile<T>&, const Tile<T>&, const Tile<T>&, Triangle,      \
-                               BoundAttr, Precision);                                                               \
-  template Tile<T> inverse_unit_lower(const Tile<T>&, Precision);                                                   \
-  template Tile<T> reduce(const Tile<T>&, llvm::ArrayRef<int64_t>, llvm::ArrayRef<int64_t>);                        \
+#define INSTANTIATE(T)                                                                       \
+  template Tile<T> rounded(Tile<T>, Precision);                                              \
+  template Tile<T> matmul(const Tile<T>&, bool, const Tile<T>&, bool, Precision);            \
+  template Tile<T> cumsum(const Tile<T>&, bool, bool);                                       \
+  template Tile<T> mask(const Tile<T>&, Triangle);                                           \
+  template Tile<T> decay_mask(const Tile<T>&, const Tile<T>&, Triangle);                     \
+  template Tile<T> decay_dot(const Tile<T>&, const Tile<T>&, const Tile<T>&, const Tile<T>&, \
+                             Triangle, BoundAttr, Precision);                                \
+  template Tile<T> decay_apply(Side, const Tile<T>&, const Tile<T>&, const Tile<T>&,         \
+                               const Tile<T>&, Triangle, BoundAttr, Precision);              \
+  template Tile<T> inverse_unit_lower(const Tile<T>&, Precision);                            \
+  template Tile<T> reduce(const Tile<T>&, llvm::ArrayRef<int64_t>, llvm::ArrayRef<int64_t>); \
   template Tile<T> broadcast(const Tile<T>&, llvm::ArrayRef<int64_t>, llvm::ArrayRef<int64_t>);
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -42,7 +42,8 @@ template <class T>
 Tile<T> rounded(Tile<T> x, Precision precision);
 
 template <class T>
-Tile<T> matmul(const Tile<T>& a, bool transpose_a, const Tile<T>& b, bool transpose_b, Precision precision);
+Tile<T> matmul(const Tile<T>& a, bool transpose_a, const Tile<T>& b, bool transpose_b,
+               Precision precision);
 template <class T>
 Tile<T> cumsum(const Tile<T>& x, bool exclusive, bool reverse);
 template <class T>
@@ -50,16 +51,19 @@ Tile<T> mask(const Tile<T>& x, Triangle triangle);
 template <class T>
 Tile<T> decay_mask(const Tile<T>& rows, const Tile<T>& columns, Triangle triangle);
 template <class T>
-Tile<T> decay_dot(const Tile<T>& a, const Tile<T>& b, const Tile<T>& rows, const Tile<T>& columns, Triangle triangle,
-                  BoundAttr bound, Precision precision);
+Tile<T> decay_dot(const Tile<T>& a, const Tile<T>& b, const Tile<T>& rows, const Tile<T>& columns,
+                  Triangle triangle, BoundAttr bound, Precision precision);
 template <class T>
 Tile<T> decay_apply(Side side, const Tile<T>& matrix, const Tile<T>& vectors, const Tile<T>& rows,
-                    const Tile<T>& columns, Triangle triangle, BoundAttr bound, Precision precision);
+                    const Tile<T>& columns, Triangle triangle, BoundAttr bound,
+                    Precision precision);
 template <class T>
 Tile<T> inverse_unit_lower(const Tile<T>& a, Precision precision);
 template <class T>
-Tile<T> reduce(const Tile<T>& x, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> result_shape);
+Tile<T> reduce(const Tile<T>& x, llvm::ArrayRef<int64_t> dims,
+               llvm::ArrayRef<int64_t> result_shape);
 template <class T>
-Tile<T> broadcast(const Tile<T>& x, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> result_shape);
+Tile<T> broadcast(const Tile<T>& x, llvm::ArrayRef<int64_t> dims,
+                  llvm::ArrayRef<int64_t> result_shape);
 
 }  // namespace linnet::interpreter

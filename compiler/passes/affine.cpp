@@ -11,7 +11,8 @@ namespace {
 
 class Splitter {
  public:
-  Splitter(mlir::OpBuilder& where, llvm::function_ref<Value(Value)> lifted) : where_(where), lifted_(lifted) {}
+  Splitter(mlir::OpBuilder& where, llvm::function_ref<Value(Value)> lifted)
+      : where_(where), lifted_(lifted) {}
 
   FailureOr<Affine> split(Value value) {
     if (Value known = lifted_(value)) return Affine{known, {}};
@@ -27,8 +28,10 @@ class Splitter {
 
  private:
   FailureOr<Affine> not_affine(mlir::Operation* op) {
-    return op->emitError("no chunk form: a written value is expected to be a sum of inputs and of reads times "
-                         "one number a token; '")
+    return op->emitError(
+               "no chunk form: a written value is expected to be a sum of inputs and of reads "
+               "times "
+               "one number a token; '")
            << op->getName() << "' of a read is neither";
   }
 
@@ -75,7 +78,8 @@ class Splitter {
     if (a->base) a->base = divide ? ops.div(a->base, all) : ops.mul(all, a->base);
     for (Affine::Term& term : a->terms) {
       if (divide)
-        term.coefficient = ops.div(term.coefficient ? term.coefficient : ops.constant(tile_of(row), 1), row);
+        term.coefficient =
+            ops.div(term.coefficient ? term.coefficient : ops.constant(tile_of(row), 1), row);
       else
         term.coefficient = term.coefficient ? ops.mul(term.coefficient, row) : row;
     }
@@ -88,11 +92,13 @@ class Splitter {
 
 }  // namespace
 
-FailureOr<Affine> split_affine(Value value, mlir::OpBuilder& where, llvm::function_ref<Value(Value)> lifted) {
+FailureOr<Affine> split_affine(Value value, mlir::OpBuilder& where,
+                               llvm::function_ref<Value(Value)> lifted) {
   return Splitter(where, lifted).split(value);
 }
 
-Value scale_by(const Affine::Term& term, bool negate, Value vector, Builder& b, llvm::StringRef name) {
+Value scale_by(const Affine::Term& term, bool negate, Value vector, Builder& b,
+               llvm::StringRef name) {
   if (term.coefficient) vector = b.mul(term.coefficient, vector, name);
   return term.negative != negate ? b.neg(vector, name) : vector;
 }

@@ -1,4 +1,5 @@
-// Splits a value of the law into what is known and what was read: x = base + sum of coefficient * read.
+// Splits a value of the law into what is known and what was read: x = base + sum of coefficient *
+// read.
 #pragma once
 
 #include <vector>
@@ -7,7 +8,8 @@
 
 namespace linnet {
 
-// Tiles of token rows. A null base is zero; a null coefficient is one; coefficients have one number a token at most.
+// Tiles of token rows. A null base is zero; a null coefficient is one; coefficients have one number
+// a token at most.
 struct Affine {
   struct Term {
     mlir::Operation* read;
@@ -18,8 +20,9 @@ struct Affine {
   std::vector<Term> terms;
 };
 
-// `lifted` gives the tile of a law's value, or null if the value depends on a read. New ops go to `where`. Reports an
-// error at the op that is not affine in the reads, or scales one per channel: no chunk form exists for those.
+// `lifted` gives the tile of a law's value, or null if the value depends on a read. New ops go to
+// `where`. Reports an error at the op that is not affine in the reads, or scales one per channel:
+// no chunk form exists for those.
 mlir::FailureOr<Affine> split_affine(mlir::Value value, mlir::OpBuilder& where,
                                      llvm::function_ref<mlir::Value(mlir::Value)> lifted);
 

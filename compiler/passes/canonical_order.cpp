@@ -1,5 +1,5 @@
-// canonical-order: inputs as declared, then depth first from the outputs. C++ does not say in which order operands
-// are evaluated, so the order ops were built in is no order to print or hash by.
+// canonical-order: inputs as declared, then depth first from the outputs. C++ does not say in which
+// order operands are evaluated, so the order ops were built in is no order to print or hash by.
 #include "compiler/passes/passes.h"
 
 namespace linnet {

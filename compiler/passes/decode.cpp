@@ -1,5 +1,6 @@
-// decode: one token a chunk. The dialect's own folds leave masks, inverses and running sums of one row as zeros, ones
-// and copies; what adds or multiplies those zeros goes here, and the plain recurrence is what is left (MATH.md g).
+// decode: one token a chunk. The dialect's own folds leave masks, inverses and running sums of one
+// row as zeros, ones and copies; what adds or multiplies those zeros goes here, and the plain
+// recurrence is what is left (MATH.md g).
 #include "compiler/passes/passes.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -19,9 +20,11 @@ bool is_zero(Value value) { return mlir::matchPattern(value, mlir::m_AnyZeroFloa
 // x - x: a decay measured from its own end.
 struct DropDifference : mlir::OpRewritePattern<mlir::arith::SubFOp> {
   using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(mlir::arith::SubFOp op, mlir::PatternRewriter& rewriter) const override {
+  LogicalResult matchAndRewrite(mlir::arith::SubFOp op,
+                                mlir::PatternRewriter& rewriter) const override {
     if (op.getLhs() != op.getRhs()) return failure();
-    rewriter.replaceOpWithNewOp<mlir::arith::ConstantOp>(op, mlir::DenseElementsAttr::get(tile_of(op), 0.0f));
+    rewriter.replaceOpWithNewOp<mlir::arith::ConstantOp>(
+        op, mlir::DenseElementsAttr::get(tile_of(op), 0.0f));
     return success();
   }
 };
@@ -31,7 +34,8 @@ template <class Op>
 struct DropZero : mlir::OpRewritePattern<Op> {
   using mlir::OpRewritePattern<Op>::OpRewritePattern;
   LogicalResult matchAndRewrite(Op op, mlir::PatternRewriter& rewriter) const override {
-    constexpr bool product = std::is_same_v<Op, mlir::arith::MulFOp>, sum = std::is_same_v<Op, mlir::arith::AddFOp>;
+    constexpr bool product = std::is_same_v<Op, mlir::arith::MulFOp>,
+                   sum = std::is_same_v<Op, mlir::arith::AddFOp>;
     Value a = op.getLhs(), b = op.getRhs(), result;
     if (is_zero(b)) result = product ? b : a;
     if (is_zero(a) && (product || sum)) result = product ? a : b;
@@ -43,9 +47,11 @@ struct DropZero : mlir::OpRewritePattern<Op> {
 
 struct ExpOfZero : mlir::OpRewritePattern<mlir::math::ExpOp> {
   using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(mlir::math::ExpOp op, mlir::PatternRewriter& rewriter) const override {
+  LogicalResult matchAndRewrite(mlir::math::ExpOp op,
+                                mlir::PatternRewriter& rewriter) const override {
     if (!is_zero(op.getOperand())) return failure();
-    rewriter.replaceOpWithNewOp<mlir::arith::ConstantOp>(op, mlir::DenseElementsAttr::get(tile_of(op), 1.0f));
+    rewriter.replaceOpWithNewOp<mlir::arith::ConstantOp>(
+        op, mlir::DenseElementsAttr::get(tile_of(op), 1.0f));
     return success();
   }
 };
@@ -58,9 +64,10 @@ struct Decode : mlir::PassWrapper<Decode, mlir::OperationPass<GraphOp>> {
     mlir::RewritePatternSet patterns(context);
     for (mlir::RegisteredOperationName name : context->getRegisteredOperations())
       name.getCanonicalizationPatterns(patterns, context);
-    patterns.add<DropZero<mlir::arith::AddFOp>, DropZero<mlir::arith::SubFOp>, DropZero<mlir::arith::MulFOp>,
-                 DropDifference, ExpOfZero>(context);
-    if (failed(mlir::applyPatternsAndFoldGreedily(getOperation(), std::move(patterns)))) signalPassFailure();
+    patterns.add<DropZero<mlir::arith::AddFOp>, DropZero<mlir::arith::SubFOp>,
+                 DropZero<mlir::arith::MulFOp>, DropDifference, ExpOfZero>(context);
+    if (failed(mlir::applyPatternsAndFoldGreedily(getOperation(), std::move(patterns))))
+      signalPassFailure();
   }
 };
 

@@ -1,7 +1,7 @@
 // derive-chunk-form: the mechanical rule of MATH.md a'. A read at position p of the law becomes
 //   P S + sum_m M_pm X_m,   P = w exp(Gp),   M_pm[i,j] = sum_d w_id u_jd exp(Gp_id - Gm_jd),
-// kept for j < i, and for j = i when write m stands before p. Writes that refer to reads become a unit lower
-// triangular system, solved block by block over the writes.
+// kept for j < i, and for j = i when write m stands before p. Writes that refer to reads become a
+// unit lower triangular system, solved block by block over the writes.
 #include "compiler/dialect/builder.h"
 #include "compiler/passes/affine.h"
 #include "compiler/passes/passes.h"
@@ -10,8 +10,8 @@
 namespace linnet {
 
 using namespace chunk;
-using mlir::LogicalResult;
 using mlir::failure;
+using mlir::LogicalResult;
 using mlir::success;
 using mlir::Value;
 
@@ -49,7 +49,8 @@ class ChunkForm {
   }
 
   LogicalResult collect(mlir::Operation& op);
-  LogicalResult collect_step(mlir::Operation& op, Value vector, std::vector<Step>& steps, const char* what);
+  LogicalResult collect_step(mlir::Operation& op, Value vector, std::vector<Step>& steps,
+                             const char* what);
   Value lift(mlir::OpBuilder& where, mlir::Operation& op, mlir::IRMapping& map);
   bool reads_state(Value value) const { return read_dependent_.contains(value); }
 
@@ -66,32 +67,34 @@ class ChunkForm {
   LawOp law_;
   int64_t tokens_;
   mlir::OpBuilder outer_;
-  mlir::IRMapping lifted_;                     // law value -> tile, where it does not depend on the state
+  mlir::IRMapping lifted_;  // law value -> tile, where it does not depend on the state
   llvm::DenseSet<Value> read_dependent_;
-  std::vector<Value> decays_;                  // lifted gates
+  std::vector<Value> decays_;  // lifted gates
   std::vector<Step> reads_, writes_;
   std::vector<mlir::Operation*> outputs_;
-  std::vector<mlir::Operation*> late_;         // elementwise ops that depend on reads, in order
+  std::vector<mlir::Operation*> late_;  // elementwise ops that depend on reads, in order
   unsigned order_ = 0;
 
-  std::vector<Value> gates_;                   // log decay since the chunk began, by number of decays applied
-  Value last_gate_;                            // of the whole chunk
+  std::vector<Value> gates_;  // log decay since the chunk began, by number of decays applied
+  Value last_gate_;           // of the whole chunk
 
   // One for each write: its X, or the row of the system X + A X = base - E S that gives it.
   struct Written {
-    Value base;                                // null: zero
-    Value entry;                               // E; null if the write reads nothing
-    std::vector<Value> system;                 // A against every write
-    Value value;                               // X
+    Value base;                 // null: zero
+    Value entry;                // E; null if the write reads nothing
+    std::vector<Value> system;  // A against every write
+    Value value;                // X
   };
   std::vector<Written> written_;
 };
 
-// Brings one op of the law to token rows: operands without a token axis are repeated over the tokens.
+// Brings one op of the law to token rows: operands without a token axis are repeated over the
+// tokens.
 Value ChunkForm::lift(mlir::OpBuilder& where, mlir::Operation& op, mlir::IRMapping& map) {
   llvm::SmallVector<Value> operands;
   for (Value operand : op.getOperands()) operands.push_back(map.lookup(operand));
-  bool has_tokens = llvm::any_of(operands, [](Value v) { return has_axis(v.getType(), Axis::token); });
+  bool has_tokens =
+      llvm::any_of(operands, [](Value v) { return has_axis(v.getType(), Axis::token); });
   if (has_tokens)
     for (Value& operand : operands) operand = with_tokens(where, &op, operand);
   mlir::Operation* clone = where.clone(op);
@@ -104,7 +107,8 @@ Value ChunkForm::lift(mlir::OpBuilder& where, mlir::Operation& op, mlir::IRMappi
     return shifted;
   };
   if (auto reduce = llvm::dyn_cast<ReduceOp>(clone)) reduce.setDims(shift(reduce.getDims()));
-  if (auto broadcast = llvm::dyn_cast<BroadcastOp>(clone)) broadcast.setDims(shift(broadcast.getDims()));
+  if (auto broadcast = llvm::dyn_cast<BroadcastOp>(clone))
+    broadcast.setDims(shift(broadcast.getDims()));
   return clone->getResult(0);
 }
 
@@ -118,13 +122,16 @@ bool is_zero_padded(Value value) {
   if (llvm::isa<mlir::arith::AddFOp, mlir::arith::SubFOp, mlir::arith::NegFOp>(op))
     return llvm::all_of(op->getOperands(), is_zero_padded);
   if (auto broadcast = llvm::dyn_cast<BroadcastOp>(op))
-    return has_axis(broadcast.getSource().getType(), Axis::token) && is_zero_padded(broadcast.getSource());
+    return has_axis(broadcast.getSource().getType(), Axis::token) &&
+           is_zero_padded(broadcast.getSource());
   return false;
 }
 
-LogicalResult ChunkForm::collect_step(mlir::Operation& op, Value vector, std::vector<Step>& steps, const char* what) {
+LogicalResult ChunkForm::collect_step(mlir::Operation& op, Value vector, std::vector<Step>& steps,
+                                      const char* what) {
   if (reads_state(vector))
-    return op.emitError("no chunk form: the ") << what << " depends on the state, expected inputs only";
+    return op.emitError("no chunk form: the ")
+           << what << " depends on the state, expected inputs only";
   Value tile = with_tokens(outer_, &op, lifted_.lookup(vector));
   steps.push_back({&op, tile, order_++, static_cast<unsigned>(decays_.size())});
   return success();
@@ -133,14 +140,16 @@ LogicalResult ChunkForm::collect_step(mlir::Operation& op, Value vector, std::ve
 LogicalResult ChunkForm::collect(mlir::Operation& op) {
   if (auto input = llvm::dyn_cast<InputOp>(op)) {
     mlir::Operation* clone = outer_.clone(op);
-    if (input.getScope() == Scope::token) clone->getResult(0).setType(with_token_axis(tile_of(input), tokens_));
+    if (input.getScope() == Scope::token)
+      clone->getResult(0).setType(with_token_axis(tile_of(input), tokens_));
     lifted_.map(input.getResult(), clone->getResult(0));
     return success();
   }
   if (llvm::isa<StateOp, NextOp>(op)) return success();
   if (auto decay = llvm::dyn_cast<DecayOp>(op)) {
     if (reads_state(decay.getGate()))
-      return op.emitError("no chunk form: the gate of decay depends on the state, expected inputs only");
+      return op.emitError(
+          "no chunk form: the gate of decay depends on the state, expected inputs only");
     Value gate = with_tokens(outer_, &op, lifted_.lookup(decay.getGate()));
     if (!is_zero_padded(gate)) gate = outer(&op).valid(gate, name_of(gate));
     decays_.push_back(gate);
@@ -153,8 +162,8 @@ LogicalResult ChunkForm::collect(mlir::Operation& op) {
   if (auto write = llvm::dyn_cast<WriteOp>(op)) {
     if (failed(collect_step(op, write.getKey(), writes_, "direction of write"))) return failure();
     Step& step = writes_.back();
-    bool zero = is_zero_padded(step.vector) ||
-                (!reads_state(write.getValue()) && is_zero_padded(lifted_.lookup(write.getValue())));
+    bool zero = is_zero_padded(step.vector) || (!reads_state(write.getValue()) &&
+                                                is_zero_padded(lifted_.lookup(write.getValue())));
     if (!zero) step.vector = outer(&op).valid(step.vector, name_of(step.vector));
     return success();
   }
@@ -171,7 +180,8 @@ LogicalResult ChunkForm::collect(mlir::Operation& op) {
   return success();
 }
 
-// gates_[n]: the log decay from the chunk's beginning to the point of a token where n of its decays were applied.
+// gates_[n]: the log decay from the chunk's beginning to the point of a token where n of its decays
+// were applied.
 void ChunkForm::make_gates() {
   if (decays_.empty()) return;
   Builder b = outer(law_);
@@ -188,7 +198,9 @@ void ChunkForm::make_gates() {
   last_gate_ = b.row(gates_.back(), tokens_ - 1, "gamma_last");
 }
 
-Value ChunkForm::gate_at(const Step& step) const { return gates_.empty() ? Value() : gates_[step.decays]; }
+Value ChunkForm::gate_at(const Step& step) const {
+  return gates_.empty() ? Value() : gates_[step.decays];
+}
 
 // w exp(Gp): what a row sees of the state entering the chunk.
 Value ChunkForm::gated(const Step& step, Value vector, llvm::StringRef name) {
@@ -205,10 +217,13 @@ Value ChunkForm::score(const Step& read, Value vector, const Step& write) {
     return b.decay_dot(vector, write.vector, gate_at(read), gate_at(write), kept, name);
   Value scores = b.mask(b.matmul(vector, false, write.vector, true), kept, name);
   if (gates_.empty()) return scores;
-  return b.mul(scores, b.decay_mask(gate_at(read), gate_at(write), kept, "decay_mask"), name);
+  // Under one gate the diagonal does not decay: one mask serves both triangles.
+  Triangle decaying = gate_at(read) == gate_at(write) ? Triangle::lower : kept;
+  return b.mul(scores, b.decay_mask(gate_at(read), gate_at(write), decaying, "decay_mask"), name);
 }
 
-// Splits every written value into base + coefficients times reads, and sets up X + A X = base - E S.
+// Splits every written value into base + coefficients times reads, and sets up X + A X = base - E
+// S.
 LogicalResult ChunkForm::resolve_writes() {
   std::vector<Affine> values;
   for (const Step& write : writes_) {
@@ -224,7 +239,8 @@ LogicalResult ChunkForm::resolve_writes() {
     Written& row = written_[i];
     Builder b = outer(writes_[i].op);
     for (const Affine::Term& term : values[i].terms) {
-      const Step& read = *llvm::find_if(reads_, [&](const Step& step) { return step.op == term.read; });
+      const Step& read =
+          *llvm::find_if(reads_, [&](const Step& step) { return step.op == term.read; });
       Value e = scale_by(term, /*negate=*/true, read.vector, b, "e");
       Value entry = gated(read, e, name_of(e) + "_in");
       row.entry = row.entry ? b.add(row.entry, entry) : entry;
@@ -243,8 +259,8 @@ LogicalResult ChunkForm::resolve_writes() {
   return success();
 }
 
-// Block elimination over the solved writes; every diagonal block is unit lower triangular because a later write
-// reaches an earlier one only from tokens before it.
+// Block elimination over the solved writes; every diagonal block is unit lower triangular because a
+// later write reaches an earlier one only from tokens before it.
 void ChunkForm::solve(mlir::OpBuilder& body, Value state) {
   std::vector<size_t> solved;
   for (size_t i = 0; i < writes_.size(); ++i)
@@ -263,15 +279,15 @@ void ChunkForm::solve(mlir::OpBuilder& body, Value state) {
       Value factor = b.matmul(written_[r].system[p], inverse[p], "L");
       for (size_t n : solved)
         if (n > p)
-          written_[r].system[n] = b.sub(written_[r].system[n], b.matmul(factor, written_[p].system[n]), "A");
+          written_[r].system[n] =
+              b.sub(written_[r].system[n], b.matmul(factor, written_[p].system[n]), "A");
       rhs[r] = inner.sub(rhs[r], inner.matmul(factor, rhs[p]));
     }
   }
   for (size_t p : llvm::reverse(solved)) {
     Builder inner = at(body, writes_[p].op);
     for (size_t n : solved)
-      if (n > p)
-        rhs[p] = inner.sub(rhs[p], inner.matmul(written_[p].system[n], written_[n].value));
+      if (n > p) rhs[p] = inner.sub(rhs[p], inner.matmul(written_[p].system[n], written_[n].value));
     written_[p].value = inner.matmul(inverse[p], rhs[p], "X");
   }
 }
@@ -294,24 +310,28 @@ LogicalResult ChunkForm::make_scan() {
   auto body = at_end(law_.getContext(), block.get());
   solve(body, state);
 
-  // Outputs: reads get their chunk form, then everything that depends on them follows as the law has it.
+  // Outputs: reads get their chunk form, then everything that depends on them follows as the law
+  // has it.
   mlir::IRMapping map = lifted_;
   auto needed = [&](Value value) {
     bool found = false;
-    for (mlir::Operation* output : outputs_) walk_sources(output->getOperand(0), [&](mlir::Operation* op) {
-      found |= op == value.getDefiningOp();
-      return true;
-    });
+    for (mlir::Operation* output : outputs_)
+      walk_sources(output->getOperand(0), [&](mlir::Operation* op) {
+        found |= op == value.getDefiningOp();
+        return true;
+      });
     return found;
   };
   for (const Step& read : reads_)
-    if (Value result = read.op->getResult(0); needed(result)) map.map(result, read_value(body, read, state));
+    if (Value result = read.op->getResult(0); needed(result))
+      map.map(result, read_value(body, read, state));
   for (mlir::Operation* op : late_)
     if (needed(op->getResult(0))) map.map(op->getResult(0), lift(body, *op, map));
 
   Builder inner = at(body, law_);
   Value next = state;
-  if (last_gate_) next = inner.mul(inner.broadcast_to(b.exp(last_gate_, "decay"), tile_of(state)), state);
+  if (last_gate_)
+    next = inner.mul(inner.broadcast_to(b.exp(last_gate_, "decay"), tile_of(state)), state);
   for (auto [write, written] : llvm::zip(writes_, written_)) {
     Value key = write.vector;
     if (last_gate_) {
@@ -328,8 +348,8 @@ LogicalResult ChunkForm::make_scan() {
   for (auto [output, value] : llvm::zip(outputs_, llvm::drop_begin(yielded)))
     if (name_of(value).empty()) set_name(value, llvm::cast<OutputOp>(output).getName());
   body.create<YieldOp>(law_.getLoc(), yielded);
-  auto scan = outer_.create<ScanOp>(law_.getLoc(), mlir::TypeRange(mlir::ValueRange(yielded)), init, false,
-                                    mlir::StringAttr());
+  auto scan = outer_.create<ScanOp>(law_.getLoc(), mlir::TypeRange(mlir::ValueRange(yielded)), init,
+                                    false, mlir::StringAttr());
   scan.getBody().push_back(block.release());
   hoist_invariant(scan);
   for (auto [output, value] : llvm::zip(outputs_, scan.emitted()))
@@ -346,7 +366,8 @@ struct DeriveChunkForm : mlir::PassWrapper<DeriveChunkForm, mlir::OperationPass<
   void runOnOperation() override {
     for (auto law : llvm::make_early_inc_range(getOperation().getOps<LawOp>())) {
       mlir::OpBuilder builder(law);
-      auto graph = builder.create<GraphOp>(law.getLoc(), law.getSymName(), static_cast<uint64_t>(tokens));
+      auto graph = builder.create<GraphOp>(law.getLoc(), law.getSymName(),
+                                           static_cast<uint64_t>(tokens), mlir::StringAttr());
       graph.getBody().emplaceBlock();
       if (failed(ChunkForm(law, graph, tokens).derive())) return signalPassFailure();
       law.erase();

@@ -1,6 +1,7 @@
-// differentiate: reverse mode over a forward graph. The scan is replayed to have the state entering every chunk; a
-// scan in the other direction then carries the gradient of the state, with the adjoints of the body's ops in it.
-// Nothing is placed here with regard to cost: split-stages moves out of the scans what does not depend on them.
+// differentiate: reverse mode over a forward graph. The scan is replayed to have the state entering
+// every chunk; a scan in the other direction then carries the gradient of the state, with the
+// adjoints of the body's ops in it. Nothing is placed here with regard to cost: split-stages moves
+// out of the scans what does not depend on them.
 #include "compiler/dialect/adjoint.h"
 #include "compiler/passes/passes.h"
 #include "mlir/IR/IRMapping.h"
@@ -21,8 +22,10 @@ class Gradients {
   void add(Builder& b, Value value, Value gradient) {
     std::string name = name_of(value).empty() ? "" : "d" + name_of(value);
     auto [it, fresh] = sums_.insert({value, gradient});
-    if (!fresh) it->second = b.add(it->second, gradient, name);
-    else if (gradient.getDefiningOp() && name_of(gradient).empty()) set_name(gradient, name);
+    if (!fresh)
+      it->second = b.add(it->second, gradient, name);
+    else if (gradient.getDefiningOp() && name_of(gradient).empty())
+      set_name(gradient, name);
   }
   Value of(Value value) const { return sums_.lookup(value); }
   auto begin() { return sums_.begin(); }
@@ -46,18 +49,20 @@ class Reverse {
       Value gradient = op->getNumResults() == 1 ? gradients.of(op->getResult(0)) : Value();
       if (!gradient) continue;
       Builder b(builder_, op->getLoc());
-      if (failed(build_adjoint(op, gradient, b, [&](Value operand, Value g) { gradients.add(b, operand, g); })))
+      if (failed(build_adjoint(op, gradient, b,
+                               [&](Value operand, Value g) { gradients.add(b, operand, g); })))
         return failure();
     }
     return success();
   }
 
  private:
-  // The same scan, emitting every value of its body; what no adjoint asks for is trimmed later. `map` gets the body's
-  // values as they are seen from outside.
+  // The same scan, emitting every value of its body; what no adjoint asks for is trimmed later.
+  // `map` gets the body's values as they are seen from outside.
   ScanOp replay(ScanOp scan, mlir::IRMapping& map) {
     llvm::SmallVector<Value> inside(scan.block().getArguments());
-    for (mlir::Operation& op : scan.block().without_terminator()) llvm::append_range(inside, op.getResults());
+    for (mlir::Operation& op : scan.block().without_terminator())
+      llvm::append_range(inside, op.getResults());
     mlir::IRMapping copy;
     auto block = std::make_unique<mlir::Block>();
     for (Value argument : scan.block().getArguments())
@@ -69,8 +74,9 @@ class Reverse {
       values.push_back(copy.lookupOrDefault(next));
     for (Value value : inside) values.push_back(copy.lookup(value));
     body.create<YieldOp>(scan.getLoc(), values);
-    auto replayed = builder_.create<ScanOp>(scan.getLoc(), mlir::TypeRange(mlir::ValueRange(values)), scan.getInit(),
-                                            scan.getReverseAttr(), builder_.getStringAttr("replay"));
+    auto replayed = builder_.create<ScanOp>(
+        scan.getLoc(), mlir::TypeRange(mlir::ValueRange(values)), scan.getInit(),
+        scan.getReverseAttr(), builder_.getStringAttr("replay"));
     replayed.getBody().push_back(block.release());
     for (auto [value, seen] : llvm::zip(inside, replayed.emitted())) map.map(value, seen);
     return replayed;
@@ -81,7 +87,9 @@ class Reverse {
       Value gradient = gradients.of(result);
       return gradient ? gradient : Builder(builder_, scan.getLoc()).constant(tile_of(result), 0);
     };
-    if (llvm::none_of(scan->getResults(), [&](Value v) { return static_cast<bool>(gradients.of(v)); })) return success();
+    if (llvm::none_of(scan->getResults(),
+                      [&](Value v) { return static_cast<bool>(gradients.of(v)); }))
+      return success();
     llvm::SmallVector<Value> inits, emitted;
     for (Value value : scan.finals()) inits.push_back(gradient_of(value));
     for (Value value : scan.emitted()) emitted.push_back(gradient_of(value));
@@ -96,12 +104,14 @@ class Reverse {
     auto yielded = scan.yield().getValues();
     for (Value value : yielded.take_front(inits.size()))
       inner.add(b, value, block->addArgument(value.getType(), named(scan.getLoc(), "dS")));
-    for (auto [value, gradient] : llvm::zip(yielded.drop_front(inits.size()), emitted)) inner.add(b, value, gradient);
+    for (auto [value, gradient] : llvm::zip(yielded.drop_front(inits.size()), emitted))
+      inner.add(b, value, gradient);
     llvm::SmallVector<mlir::Operation*> ops;
     for (mlir::Operation& op : scan.block().without_terminator()) ops.push_back(&op);
     if (failed(Reverse(body).run(ops, inner))) return failure();
 
-    // What it hands on: gradients of the carried values, and of everything the body took from outside.
+    // What it hands on: gradients of the carried values, and of everything the body took from
+    // outside.
     llvm::SmallVector<Value> results, outside;
     for (Value argument : scan.block().getArguments()) {
       Value gradient = inner.of(argument);
@@ -113,16 +123,20 @@ class Reverse {
       results.push_back(gradient);
     }
     block->walk([&](mlir::Operation* op) {
-      for (mlir::OpOperand& operand : op->getOpOperands()) operand.set(seen.lookupOrDefault(operand.get()));
+      for (mlir::OpOperand& operand : op->getOpOperands())
+        operand.set(seen.lookupOrDefault(operand.get()));
     });
     for (Value& result : results) result = seen.lookupOrDefault(result);
     body.create<YieldOp>(scan.getLoc(), results);
-    auto reverse = builder_.create<ScanOp>(scan.getLoc(), mlir::TypeRange(mlir::ValueRange(results)), inits,
-                                           !scan.getReverse(), builder_.getStringAttr("reverse"));
+    auto reverse =
+        builder_.create<ScanOp>(scan.getLoc(), mlir::TypeRange(mlir::ValueRange(results)), inits,
+                                !scan.getReverse(), builder_.getStringAttr("reverse"));
     reverse.getBody().push_back(block.release());
     Builder after(builder_, scan.getLoc());
-    for (auto [init, gradient] : llvm::zip(scan.getInit(), reverse.finals())) gradients.add(after, init, gradient);
-    for (auto [value, gradient] : llvm::zip(outside, reverse.emitted())) gradients.add(after, value, gradient);
+    for (auto [init, gradient] : llvm::zip(scan.getInit(), reverse.finals()))
+      gradients.add(after, init, gradient);
+    for (auto [value, gradient] : llvm::zip(outside, reverse.emitted()))
+      gradients.add(after, value, gradient);
     return success();
   }
 
@@ -144,7 +158,8 @@ struct Differentiate : mlir::PassWrapper<Differentiate, mlir::OperationPass<Grap
     for (mlir::Operation* op : outputs) {
       auto output = llvm::cast<OutputOp>(op);
       std::string name = "d" + output.getName().str();
-      gradients.add(b, output.getValue(), b.input(name, output.getScope(), tile_of(output.getValue())));
+      gradients.add(b, output.getValue(),
+                    b.input(name, output.getScope(), tile_of(output.getValue())));
     }
     if (failed(Reverse(builder).run(ops, gradients))) return signalPassFailure();
     for (mlir::Operation* op : ops) {

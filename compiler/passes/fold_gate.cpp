@@ -1,5 +1,6 @@
-// fold-gate: what models put in front of the recurrence becomes part of the graph, before it is differentiated, so that
-// the gradients of raw gates, logits, A_log and dt_bias follow by themselves. MATH.md b.
+// fold-gate: what models put in front of the recurrence becomes part of the graph, before it is
+// differentiated, so that the gradients of raw gates, logits, A_log and dt_bias follow by
+// themselves. MATH.md b.
 #include "compiler/dialect/builder.h"
 #include "compiler/passes/passes.h"
 
@@ -21,7 +22,9 @@ Value activate_gate(Builder& b, Value raw, const Problem& problem) {
   Value bias = b.input("dt_bias", Scope::head, row);
   Value y = b.add(raw, b.broadcast(bias, {0}, tile_of(raw)), "y");
   bool has_A_log = problem.gate == Gate::softplus || problem.has_A_log;
-  Value rate = has_A_log ? b.exp(b.input("A_log", Scope::head, tile_type(b.context(), {}, {})), "rate") : Value();
+  Value rate = has_A_log
+                   ? b.exp(b.input("A_log", Scope::head, tile_type(b.context(), {}, {})), "rate")
+                   : Value();
   Value gate;
   if (problem.gate == Gate::softplus) {
     gate = b.neg(b.mul(rate, b.softplus(y)));
@@ -33,8 +36,8 @@ Value activate_gate(Builder& b, Value raw, const Problem& problem) {
 }
 
 Value activate_strength(Builder& b, Value logit, Beta mode) {
-  Value beta = b.sigmoid(logit, "strength");
-  return mode == Beta::twice_sigmoid ? b.mul(b.scalar(2), beta, "strength") : beta;
+  Value beta = b.sigmoid(logit);
+  return b.valid(mode == Beta::twice_sigmoid ? b.mul(b.scalar(2), beta) : beta, "strength");
 }
 
 Value normalise(Builder& b, Value x) {
@@ -52,7 +55,8 @@ struct FoldGate : mlir::PassWrapper<FoldGate, mlir::OperationPass<GraphOp>> {
       case Role::gate:
         return activate_gate(b, input, problem);
       case Role::strength:
-        return problem.beta == Beta::plain ? input.getResult() : activate_strength(b, input, problem.beta);
+        return problem.beta == Beta::plain ? input.getResult()
+                                           : activate_strength(b, input, problem.beta);
       case Role::normalised:
         return problem.l2norm ? normalise(b, input) : input.getResult();
     }
@@ -76,6 +80,8 @@ struct FoldGate : mlir::PassWrapper<FoldGate, mlir::OperationPass<GraphOp>> {
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> fold_gate(const Problem& problem) { return std::make_unique<FoldGate>(problem); }
+std::unique_ptr<mlir::Pass> fold_gate(const Problem& problem) {
+  return std::make_unique<FoldGate>(problem);
+}
 
 }  // namespace linnet

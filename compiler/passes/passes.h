@@ -14,26 +14,29 @@ std::unique_ptr<mlir::Pass> derive_chunk_form(int64_t chunk_size);
 std::unique_ptr<mlir::Pass> fold_gate(const Problem& problem);
 // graph -> the graph of its gradients, by reverse mode over every op, the scan included.
 std::unique_ptr<mlir::Pass> differentiate();
-// Gives every exponential a bounded, causal form (MATH.md c, E0 to E5).
-std::unique_ptr<mlir::Pass> stabilise(const Problem& problem);
 // Folds a graph of one token a chunk to the plain recurrence.
 std::unique_ptr<mlir::Pass> decode();
+// Gives every exponential a bounded, causal form (MATH.md c, E0 to E5).
+std::unique_ptr<mlir::Pass> stabilise(const Problem& problem);
 
 // What split_stages may choose.
 struct StageOptions {
   bool separate_output = false;  // a map of its own for outputs, instead of inside the scan
-  bool distribute_inverse = false;  // Z b - (Z E) S instead of Z (b - E S): a shorter serial chain, more products
+  bool distribute_inverse =
+      false;  // Z b - (Z E) S instead of Z (b - E S): a shorter serial chain, more products
 };
 // Top level ops -> map / scan / map stages.
 std::unique_ptr<mlir::Pass> split_stages(StageOptions options);
-// Says where values are rounded: operands of products, inputs, outputs, and what is stored between stages.
+// Says where values are rounded: operands of products, inputs, outputs, and what is stored between
+// stages.
 std::unique_ptr<mlir::Pass> set_precision(chunk::Precision precision);
 // Depth-first order from the outputs: the same graph always prints and hashes the same.
 std::unique_ptr<mlir::Pass> canonical_order();
 
 // Moves out of a scan what does not depend on what it carries.
 void hoist_invariant(chunk::ScanOp scan);
-// Walks up from a value to every op it depends on, through stages too; stops where `visit` says false.
+// Walks up from a value to every op it depends on, through stages too; stops where `visit` says
+// false.
 void walk_sources(mlir::Value value, llvm::function_ref<bool(mlir::Operation*)> visit);
 
 }  // namespace linnet

@@ -1,5 +1,6 @@
-// set-precision: the graph says where values are rounded. Operands of products in the problem's format with sums in
-// f32; gates, running sums, the carried state and substitution always f32 (MATH.md f).
+// set-precision: the graph says where values are rounded. Operands of products in the problem's
+// format with sums in f32; gates, running sums, the carried state and substitution always f32
+// (MATH.md f).
 #include "compiler/passes/passes.h"
 
 namespace linnet {
@@ -14,26 +15,29 @@ struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphO
   explicit SetPrecision(Precision precision) : precision(precision) {}
   llvm::StringRef getArgument() const override { return "set-precision"; }
 
-  // Tiles with value channels are stored narrow between stages: states, written values and their gradients. Other
-  // tiles are either operands of products only, rounded there anyway, or gates.
+  // Tiles with value channels are stored narrow between stages: states, written values and their
+  // gradients. Other tiles are either operands of products only, rounded there anyway, or gates.
   void round_stored(YieldOp yield, unsigned first) {
     mlir::OpBuilder builder(yield);
     for (unsigned i = first; i < yield.getValues().size(); ++i) {
       Value value = yield.getValues()[i];
-      if (!has_axis(value.getType(), Axis::value) || is_output(yield->getParentOp()->getResult(i))) continue;
+      if (!has_axis(value.getType(), Axis::value) || is_output(yield->getParentOp()->getResult(i)))
+        continue;
       yield->setOperand(i, builder.create<RoundOp>(value.getLoc(), value, precision));
     }
   }
 
-  // The two sides of a gate's gradient nearly cancel where decay is strong: ten bits, not seven. Where rows and columns
-  // have gates of their own, the pair that does not decay is not on the diagonal and was not taken out: all bits.
+  // The two sides of a gate's gradient nearly cancel where decay is strong: ten bits, not seven.
+  // Where rows and columns have gates of their own, the pair that does not decay is not on the
+  // diagonal and was not taken out: all bits.
   Precision gate_precision(DecayApplyOp apply) {
     bool exact = precision == Precision::tf32 || apply.getRows() != apply.getColumns();
     return exact ? Precision::f32 : Precision::tf32;
   }
 
   static bool is_output(Value value) {
-    return llvm::all_of(value.getUsers(), [](mlir::Operation* user) { return llvm::isa<OutputOp>(user); });
+    return llvm::all_of(value.getUsers(),
+                        [](mlir::Operation* user) { return llvm::isa<OutputOp>(user); });
   }
 
   void runOnOperation() override {
@@ -44,14 +48,18 @@ struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphO
     for (auto input : graph.getBody().getOps<InputOp>())
       if (input.getRole() == Role::gate) gates.insert(input.getName());
     graph.walk([&](mlir::Operation* op) {
-      if (auto input = llvm::dyn_cast<InputOp>(op); input && input.getScope() == Scope::token && !gates.contains(input.getName()))
+      if (auto input = llvm::dyn_cast<InputOp>(op);
+          input && input.getScope() == Scope::token && !gates.contains(input.getName()))
         input.setStorageAttr(format);
-      if (auto output = llvm::dyn_cast<OutputOp>(op); output && output.getScope() == Scope::token && !gates.contains(output.getName().drop_front()))
+      if (auto output = llvm::dyn_cast<OutputOp>(op);
+          output && output.getScope() == Scope::token &&
+          !gates.contains(output.getName().drop_front()))
         output.setStorageAttr(format);
       if (auto matmul = llvm::dyn_cast<MatmulOp>(op)) matmul.setPrecisionAttr(format);
       if (auto dot = llvm::dyn_cast<DecayDotOp>(op)) dot.setPrecisionAttr(format);
       if (auto apply = llvm::dyn_cast<DecayApplyOp>(op)) apply.setPrecision(gate_precision(apply));
-      if (auto inverse = llvm::dyn_cast<InverseUnitLowerOp>(op)) inverse.setPrecision(Precision::tf32);
+      if (auto inverse = llvm::dyn_cast<InverseUnitLowerOp>(op))
+        inverse.setPrecision(Precision::tf32);
       if (auto map = llvm::dyn_cast<MapOp>(op)) round_stored(map.yield(), 0);
       if (auto scan = llvm::dyn_cast<ScanOp>(op)) round_stored(scan.yield(), scan.getInit().size());
     });
@@ -61,6 +69,8 @@ struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphO
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> set_precision(Precision precision) { return std::make_unique<SetPrecision>(precision); }
+std::unique_ptr<mlir::Pass> set_precision(Precision precision) {
+  return std::make_unique<SetPrecision>(precision);
+}
 
 }  // namespace linnet

@@ -1,6 +1,7 @@
-// split-stages: which work waits for the state and which does not. Ops leave a scan when they do not depend on what it
-// carries, and follow it when the next carried value does not depend on them; what is left outside becomes one map
-// before, between or after the scans. A value that crosses stages is stored, or made again where that moves fewer bytes.
+// split-stages: which work waits for the state and which does not. Ops leave a scan when they do
+// not depend on what it carries, and follow it when the next carried value does not depend on them;
+// what is left outside becomes one map before, between or after the scans. A value that crosses
+// stages is stored, or made again where that moves fewer bytes.
 #include "compiler/dialect/builder.h"
 #include "compiler/passes/passes.h"
 #include "mlir/IR/IRMapping.h"
@@ -26,19 +27,23 @@ void distribute_inverse(ScanOp scan) {
       continue;
     mlir::OpBuilder builder(solve);
     Builder b(builder, solve.getLoc());
-    Value u = b.matmul(solve.getLhs(), difference.getLhs(), "U"), w = b.matmul(solve.getLhs(), read.getLhs(), "W");
+    Value u = b.matmul(solve.getLhs(), difference.getLhs(), "U"),
+          w = b.matmul(solve.getLhs(), read.getLhs(), "W");
     solve.getResult().replaceAllUsesWith(b.sub(u, b.matmul(w, read.getRhs()), "X"));
     solve.erase();
   }
 }
 
-// Moves behind the scan what the next carried values do not need; what that uses of the body is emitted.
+// Moves behind the scan what the next carried values do not need; what that uses of the body is
+// emitted.
 ScanOp sink(ScanOp scan) {
   mlir::Block& block = scan.block();
   unsigned carried = scan.getInit().size();
   llvm::DenseSet<mlir::Operation*> needed;
   for (Value next : scan.yield().getValues().take_front(carried))
-    walk_sources(next, [&](mlir::Operation* op) { return op->getBlock() == &block && needed.insert(op).second; });
+    walk_sources(next, [&](mlir::Operation* op) {
+      return op->getBlock() == &block && needed.insert(op).second;
+    });
   llvm::SmallVector<mlir::Operation*> sunk;
   for (mlir::Operation& op : block.without_terminator())
     if (!needed.contains(&op)) sunk.push_back(&op);
@@ -46,7 +51,8 @@ ScanOp sink(ScanOp scan) {
 
   llvm::SetVector<Value> emitted;
   auto emit_if_kept = [&](Value value) {
-    if (is_inside(value, block) && !llvm::is_contained(sunk, value.getDefiningOp())) emitted.insert(value);
+    if (is_inside(value, block) && !llvm::is_contained(sunk, value.getDefiningOp()))
+      emitted.insert(value);
   };
   for (mlir::Operation* op : sunk) llvm::for_each(op->getOperands(), emit_if_kept);
   YieldOp yield = scan.yield();
@@ -56,12 +62,13 @@ ScanOp sink(ScanOp scan) {
   llvm::SmallVector<Value> values(yield.getValues().take_front(carried));
   llvm::append_range(values, emitted);
   mlir::OpBuilder builder(scan);
-  auto lean = builder.create<ScanOp>(scan.getLoc(), mlir::TypeRange(mlir::ValueRange(values)), scan.getInit(),
-                                     scan.getReverseAttr(), scan.getStageAttr());
+  auto lean = builder.create<ScanOp>(scan.getLoc(), mlir::TypeRange(mlir::ValueRange(values)),
+                                     scan.getInit(), scan.getReverseAttr(), scan.getStageAttr());
   mlir::IRMapping outside;
   for (auto [value, result] : llvm::zip(emitted, lean.emitted())) outside.map(value, result);
   for (mlir::Operation* op : sunk) builder.clone(*op, outside);
-  for (auto [result, final] : llvm::zip(scan.finals(), lean.finals())) result.replaceAllUsesWith(final);
+  for (auto [result, final] : llvm::zip(scan.finals(), lean.finals()))
+    result.replaceAllUsesWith(final);
   for (auto [result, value] : llvm::zip(scan.emitted(), old_emits))
     result.replaceAllUsesWith(outside.lookupOrDefault(value));
   yield.getValuesMutable().assign(values);
@@ -90,8 +97,8 @@ class Stages {
   }
 
  private:
-  // Maps stand at even places of stages_, scans at odd ones. An op that some scan waits for goes as early as it can,
-  // the others as late as they can.
+  // Maps stand at even places of stages_, scans at odd ones. An op that some scan waits for goes as
+  // early as it can, the others as late as they can.
   void assign() {
     llvm::SmallVector<mlir::Operation*> ops;
     for (mlir::Operation& op : block_)
@@ -107,7 +114,8 @@ class Stages {
     for (Stage& stage : stages_)
       if (stage.scan)
         for_each_use(stage, [&](mlir::OpOperand& use) {
-          walk_sources(use.get(), [&](mlir::Operation* op) { return feeds_scan.insert(op).second; });
+          walk_sources(use.get(),
+                       [&](mlir::Operation* op) { return feeds_scan.insert(op).second; });
         });
     for (mlir::Operation* op : ops) {
       if (llvm::isa<ScanOp>(op)) continue;
@@ -129,10 +137,11 @@ class Stages {
       });
   }
 
-  // Ops a stage may repeat instead of loading their result. A scan is serial: only sums and products of what it loads.
+  // Ops a stage may repeat instead of loading their result. A scan is serial: only sums and
+  // products of what it loads.
   static bool is_cheap(mlir::Operation* op, bool for_scan) {
-    if (llvm::isa<BroadcastOp, mlir::arith::ConstantOp, mlir::arith::AddFOp, mlir::arith::SubFOp, mlir::arith::MulFOp,
-                  mlir::arith::NegFOp>(op))
+    if (llvm::isa<BroadcastOp, mlir::arith::ConstantOp, mlir::arith::AddFOp, mlir::arith::SubFOp,
+                  mlir::arith::MulFOp, mlir::arith::NegFOp>(op))
       return true;
     return !for_scan && !is_contraction(op) && !llvm::isa<ScanOp>(op);
   }
@@ -145,8 +154,10 @@ class Stages {
     for_each_use(stages_[index], [&](mlir::OpOperand& use) {
       mlir::Operation* op = use.get().getDefiningOp();
       if (!op || op->getBlock() != &block_) return;
-      if (llvm::isa<InputOp>(op)) loaded.insert(use.get());
-      else if (auto it = place_.find(op); it != place_.end() && it->second < index) values.insert(use.get());
+      if (llvm::isa<InputOp>(op))
+        loaded.insert(use.get());
+      else if (auto it = place_.find(op); it != place_.end() && it->second < index)
+        values.insert(use.get());
     });
     return values;
   }
@@ -158,7 +169,8 @@ class Stages {
     llvm::SetVector<Value> loaded;
     llvm::SetVector<mlir::Operation*> remade;
     for (Value value : crossing(index, loaded))
-      if (llvm::isa<BroadcastOp, mlir::arith::ConstantOp>(value.getDefiningOp())) remade.insert(value.getDefiningOp());
+      if (llvm::isa<BroadcastOp, mlir::arith::ConstantOp>(value.getDefiningOp()))
+        remade.insert(value.getDefiningOp());
     clone_into(stage, index, remade);
 
     remade.clear();
@@ -187,7 +199,8 @@ class Stages {
     }
     if (!is_cheap(op, for_scan)) return false;
     chain.insert(op);
-    return llvm::all_of(op->getOperands(), [&](Value v) { return cheap_chain(v, for_scan, chain, sources); });
+    return llvm::all_of(op->getOperands(),
+                        [&](Value v) { return cheap_chain(v, for_scan, chain, sources); });
   }
 
   // Repeats the ops inside the stage and lets the stage use the copies.
@@ -221,31 +234,38 @@ class Stages {
     llvm::StringRef name = last ? "finish" : first ? "prepare" : "between";
     llvm::SmallVector<mlir::Operation*> live;
     for (mlir::Operation* op : llvm::reverse(stage.ops)) {
-      if (op->use_empty()) op->erase();
-      else live.push_back(op);
+      if (op->use_empty())
+        op->erase();
+      else
+        live.push_back(op);
     }
     std::reverse(live.begin(), live.end());
     if (live.empty()) return;
     llvm::DenseSet<mlir::Operation*> members(live.begin(), live.end());
     llvm::SmallVector<Value> results;
     for (mlir::Operation* op : live)
-      if (llvm::any_of(op->getUsers(), [&](mlir::Operation* user) { return !members.contains(user); }))
+      if (llvm::any_of(op->getUsers(),
+                       [&](mlir::Operation* user) { return !members.contains(user); }))
         results.push_back(op->getResult(0));
     mlir::OpBuilder builder(block_.getParentOp()->getContext());
     if (last)
       builder.setInsertionPoint(first_output());
     else
       builder.setInsertionPoint(stages_[index + 1].scan);
-    auto map = builder.create<MapOp>(block_.getParentOp()->getLoc(), mlir::TypeRange(mlir::ValueRange(results)), name);
+    auto map = builder.create<MapOp>(block_.getParentOp()->getLoc(),
+                                     mlir::TypeRange(mlir::ValueRange(results)), name);
     mlir::Block& body = map.getBody().emplaceBlock();
     for (mlir::Operation* op : live) op->moveBefore(&body, body.end());
     for (auto [value, result] : llvm::zip(results, map.getResults()))
-      value.replaceUsesWithIf(result, [&](mlir::OpOperand& use) { return !members.contains(use.getOwner()); });
+      value.replaceUsesWithIf(
+          result, [&](mlir::OpOperand& use) { return !members.contains(use.getOwner()); });
     mlir::OpBuilder::atBlockEnd(&body).create<YieldOp>(map.getLoc(), results);
   }
 
   mlir::Operation* first_output() {
-    return *llvm::map_range(block_.getOps<OutputOp>(), [](OutputOp op) { return op.getOperation(); }).begin();
+    return *llvm::map_range(block_.getOps<OutputOp>(), [](OutputOp op) {
+              return op.getOperation();
+            }).begin();
   }
 
   mlir::Block& block_;
@@ -265,12 +285,14 @@ struct SplitStages : mlir::PassWrapper<SplitStages, mlir::OperationPass<GraphOp>
       if (!scan.getStage()) scan.setStage("scan");
       if (options.distribute_inverse) distribute_inverse(scan);
       hoist_invariant(scan);
-      // A forward scan keeps its outputs unless asked; replay and reverse scans carry only what they must.
+      // A forward scan keeps its outputs unless asked; replay and reverse scans carry only what
+      // they must.
       if (options.separate_output || scan.getStage() != "scan") sink(scan);
     }
     // Outputs last: every map stands before them.
     mlir::Block& block = graph.getBody().front();
-    for (OutputOp output : llvm::to_vector(block.getOps<OutputOp>())) output->moveBefore(&block, block.end());
+    for (OutputOp output : llvm::to_vector(block.getOps<OutputOp>()))
+      output->moveBefore(&block, block.end());
     Stages(graph).form();
   }
   StageOptions options;
@@ -280,13 +302,18 @@ struct SplitStages : mlir::PassWrapper<SplitStages, mlir::OperationPass<GraphOp>
 
 void hoist_invariant(ScanOp scan) {
   for (mlir::Operation& op : llvm::make_early_inc_range(scan.block().without_terminator())) {
-    bool depends = llvm::any_of(op.getOperands(), [&](Value operand) { return is_inside(operand, scan.block()); });
-    // A sum over the chunk's tokens of the state's own shape is added where the state is, never stored by itself.
-    bool state_shaped = llvm::isa<MatmulOp>(op) && !has_axis(op.getResult(0).getType(), Axis::token);
+    bool depends = llvm::any_of(op.getOperands(),
+                                [&](Value operand) { return is_inside(operand, scan.block()); });
+    // A sum over the chunk's tokens of the state's own shape is added where the state is, never
+    // stored by itself.
+    bool state_shaped =
+        llvm::isa<MatmulOp>(op) && !has_axis(op.getResult(0).getType(), Axis::token);
     if (!depends && !state_shaped) op.moveBefore(scan);
   }
 }
 
-std::unique_ptr<mlir::Pass> split_stages(StageOptions options) { return std::make_unique<SplitStages>(options); }
+std::unique_ptr<mlir::Pass> split_stages(StageOptions options) {
+  return std::make_unique<SplitStages>(options);
+}
 
 }  // namespace linnet

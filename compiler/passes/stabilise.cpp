@@ -1,6 +1,7 @@
-// stabilise: every exponential gets a form whose factors stay in range and whose anchors are causal (MATH.md c).
-// Row factors exp(G), exp(G_last - G) and exp(G_last) are at most one as they stand (E0), decay_mask selects before
-// exp (E5); decay_dot and its adjoints get blocks (E2) and pairwise (E3) or anchored (E4c) diagonals.
+// stabilise: every exponential gets a form whose factors stay in range and whose anchors are causal
+// (MATH.md c). Row factors exp(G), exp(G_last - G) and exp(G_last) are at most one as they stand
+// (E0), decay_mask selects before exp (E5); decay_dot and its adjoints get blocks (E2) and pairwise
+// (E3) or anchored (E4c) diagonals.
 #include <cmath>
 
 #include "compiler/dialect/builder.h"
@@ -14,7 +15,8 @@ using mlir::Value;
 namespace {
 
 constexpr int64_t kBlock = 16;
-// An anchored factor stays within exp(+-this): the product of two, summed over channels, is finite in f32 and bf16.
+// An anchored factor stays within exp(+-this): the product of two, summed over channels, is finite
+// in f32 and bf16.
 constexpr float kAnchorSpan = 40;
 
 // The widest blocks whose anchored factors stay in range; sixteen rows at least, or none.
@@ -33,15 +35,18 @@ BoundAttr bound_for(const Problem& problem, int64_t tokens, mlir::Builder& build
                         block ? block : std::min(tokens, kBlock), builder.getF32FloatAttr(lower));
 }
 
-// The cumsum a gate is taken from, through rows, broadcasts and additions of the same token's decays.
+// The cumsum a gate is taken from, through rows, broadcasts and additions of the same token's
+// decays.
 CumsumOp running_gate(Value value) {
   mlir::Operation* op = value.getDefiningOp();
   if (auto cumsum = llvm::dyn_cast_or_null<CumsumOp>(op)) return cumsum;
-  if (llvm::isa_and_nonnull<RowOp, BroadcastOp, mlir::arith::AddFOp>(op)) return running_gate(op->getOperand(0));
+  if (llvm::isa_and_nonnull<RowOp, BroadcastOp, mlir::arith::AddFOp>(op))
+    return running_gate(op->getOperand(0));
   return {};
 }
 
-// exp(G at some point), or exp(G_last - G at some point): at most zero inside, gates being at most zero.
+// exp(G at some point), or exp(G_last - G at some point): at most zero inside, gates being at most
+// zero.
 bool is_bounded(Value exponent) {
   if (auto difference = exponent.getDefiningOp<mlir::arith::SubFOp>()) {
     CumsumOp last = running_gate(difference.getLhs()), gate = running_gate(difference.getRhs());
@@ -50,9 +55,14 @@ bool is_bounded(Value exponent) {
   return static_cast<bool>(running_gate(exponent));
 }
 
-bool depends_on_running_gate(Value value) {
+// Whether the exponent is put together from running gates, and not merely from products that
+// contain them.
+bool holds_running_gate(Value value) {
   bool found = false;
-  walk_sources(value, [&](mlir::Operation* op) { return !(found |= llvm::isa<CumsumOp>(op)); });
+  walk_sources(value, [&](mlir::Operation* op) {
+    found |= llvm::isa<CumsumOp>(op);
+    return !found && !is_contraction(op) && !llvm::isa<mlir::math::ExpOp, ScanOp, DecayMaskOp>(op);
+  });
   return found;
 }
 
@@ -69,8 +79,9 @@ struct Stabilise : mlir::PassWrapper<Stabilise, mlir::OperationPass<GraphOp>> {
       if (auto dot = llvm::dyn_cast<DecayDotOp>(op)) dot.setBoundAttr(bound);
       if (auto apply = llvm::dyn_cast<DecayApplyOp>(op)) apply.setBoundAttr(bound);
       if (auto exp = llvm::dyn_cast<mlir::math::ExpOp>(op))
-        if (depends_on_running_gate(exp.getOperand()) && !is_bounded(exp.getOperand())) {
-          exp.emitError("stabilise: expected the exponential of a decay that only grows along the chunk");
+        if (holds_running_gate(exp.getOperand()) && !is_bounded(exp.getOperand())) {
+          exp.emitError(
+              "stabilise: expected the exponential of a decay that only grows along the chunk");
           signalPassFailure();
         }
     });
@@ -80,6 +91,8 @@ struct Stabilise : mlir::PassWrapper<Stabilise, mlir::OperationPass<GraphOp>> {
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> stabilise(const Problem& problem) { return std::make_unique<Stabilise>(problem); }
+std::unique_ptr<mlir::Pass> stabilise(const Problem& problem) {
+  return std::make_unique<Stabilise>(problem);
+}
 
 }  // namespace linnet

@@ -1,4 +1,5 @@
-// Holds what was derived against the token-by-token reference: `linnet check` and the tests use it alike.
+// Holds what was derived against the token-by-token reference: `linnet check` and the tests use it
+// alike.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,7 @@
 namespace linnet::check {
 
 struct Case {
+  LawFunction law;
   Problem problem;
   PipelineOptions options;  // direction is set by the checks
   Layout layout;
@@ -26,9 +28,11 @@ struct Result {
   double error = 0, limit = 0;
 };
 
-// The staged forward and backward graphs equal the reference: float64 to 1e-10 and 1e-8, emulated formats by the ratio
-// of root mean squares, 0.005 and 0.01 (0.015 with correlated keys). One result for each output and gradient that
-// fails, or one for the worst.
+// The staged forward and backward graphs equal the truth: the reference in tests/reference, or for
+// an op it does not know the law itself, run token by token, with gradients held against central
+// differences. Limits: float64 to 1e-10 and 1e-8, emulated formats by the ratio of root mean
+// squares, 0.005 and 0.01 (0.015 with correlated keys). One result for each output and gradient
+// that fails, or one for the worst.
 std::vector<Result> compare(const Case& c, Arithmetic arithmetic);
 // No NaN or infinity in f32 emulation, forward or backward.
 std::vector<Result> finite(const Case& c);
@@ -36,7 +40,7 @@ std::vector<Result> finite(const Case& c);
 std::vector<Result> causal(const Case& c, int64_t token);
 
 // The cases of one op: a covering sample over modes, sizes and formats, or the whole product.
-std::vector<Case> cases_of(const std::string& op, bool exhaustive);
+std::vector<Case> cases_of(const ops::Entry& op, bool exhaustive);
 // Everything that is checked for a case, by its kind.
 std::vector<Result> check(const Case& c);
 

@@ -15,7 +15,9 @@ class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
   double uniform() { return (engine_() >> 11) * 0x1p-53; }
-  double normal() { return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(2 * M_PI * uniform()); }
+  double normal() {
+    return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(2 * M_PI * uniform());
+  }
 
  private:
   std::mt19937_64 engine_;
@@ -48,13 +50,17 @@ double gate_value(const Problem& problem, Gates gates, Random& random) {
       return problem.gate == Gate::pre ? 0 : -1000;
     case Gates::at_bound:
       return problem.gate == Gate::bounded ? 1000 : -5;
+    case Gates::mixed:
+      if (random.uniform() < 0.05) return -1000;
+      break;
     case Gates::random:
       break;
   }
   if (problem.gate != Gate::pre) return random.normal();
   if (problem.lower_bound < 0) return problem.lower_bound * random.uniform();
   // Mostly mild, now and then a reset.
-  return random.uniform() < 0.03 ? -30 * random.uniform() : std::log(sigmoid(3 + 2 * random.normal()));
+  return random.uniform() < 0.03 ? -30 * random.uniform()
+                                 : std::log(sigmoid(3 + 2 * random.normal()));
 }
 
 int64_t elements(mlir::Type type, Scope scope, bool key_heads, const Layout& layout) {
@@ -76,31 +82,56 @@ void tie(Tensors& inputs, const Problem& problem, Random& random) {
 
 }  // namespace
 
-Tensors random_inputs(GraphOp forward, const Problem& problem, const Layout& layout, const InputOptions& options) {
+Tensors random_inputs(GraphOp forward, const Problem& problem, const Layout& layout,
+                      const InputOptions& options) {
   Random random(options.seed * 7919 + 17);
   Tensors inputs;
   for (auto input : forward.getBody().getOps<InputOp>()) {
     std::string name = input.getName().str();
     auto& values = inputs[name];
     values.resize(elements(input.getType(), input.getScope(), input.getKeyHeads(), layout));
-    auto fill = [&](auto make) { for (double& x : values) x = make(); };
+    auto fill = [&](auto make) {
+      for (double& x : values) x = make();
+    };
     bool is_key = input.getScope() == Scope::token && has_axis(input.getType(), Axis::key);
-    if (input.getScope() == Scope::constant) fill([&] { return static_cast<float>(1 / std::sqrt(problem.key_dim)); });
-    else if (input.getRole() == Role::gate && input.getScope() == Scope::head) fill([&] { return options.gates == Gates::random ? -0.2 * random.uniform() : gate_value(problem, options.gates, random); });
-    else if (input.getRole() == Role::gate) fill([&] { return gate_value(problem, options.gates, random); });
-    else if (input.getRole() == Role::strength) fill([&] { return problem.beta == Beta::plain ? sigmoid(random.normal()) : random.normal(); });
-    else if (name == "A_log") fill([&] { return std::log(0.1 + 2 * random.uniform()); });
-    else if (is_key && input.getKeyHeads() && name != "q") unit_rows(values, problem.key_dim, options.correlated_keys, random);
-    else if (problem.op == "gdn2" && (name == "b" || name == "w")) fill([&] { return random.uniform(); });
-    else fill([&] { return random.normal(); });
+    if (input.getScope() == Scope::constant)
+      fill([&] { return static_cast<float>(1 / std::sqrt(problem.key_dim)); });
+    else if (input.getRole() == Role::gate && input.getScope() == Scope::head)
+      fill([&] {
+        return options.gates == Gates::random ? -0.2 * random.uniform()
+                                              : gate_value(problem, options.gates, random);
+      });
+    else if (input.getRole() == Role::gate)
+      fill([&] { return gate_value(problem, options.gates, random); });
+    else if (input.getRole() == Role::strength)
+      fill(
+          [&] { return problem.beta == Beta::plain ? sigmoid(random.normal()) : random.normal(); });
+    else if (name == "A_log")
+      fill([&] { return std::log(0.1 + 2 * random.uniform()); });
+    else if (is_key && input.getKeyHeads() && name != "q")
+      unit_rows(values, problem.key_dim, options.correlated_keys, random);
+    else if (problem.op == "gdn2" && (name == "b" || name == "w"))
+      fill([&] { return random.uniform(); });
+    else
+      fill([&] { return random.normal(); });
   }
   tie(inputs, problem, random);
   for (auto input : forward.getBody().getOps<InputOp>()) {
-    // Every input is a number of its stored format, or of f32: the reference then sees the same ones.
+    // Every input is a number of its stored format, or of f32: the reference then sees the same
+    // ones.
     auto precision = input.getStorage().value_or(Precision::f32);
-    for (double& x : inputs[input.getName().str()]) x = interpreter::round_to(static_cast<float>(x), precision);
+    for (double& x : inputs[input.getName().str()])
+      x = interpreter::round_to(static_cast<float>(x), precision);
   }
   return inputs;
+}
+
+Tensors random_numbers(const std::string& name, size_t count, uint64_t seed) {
+  for (char letter : name) seed = seed * 31 + letter;
+  Random random(seed);
+  Tensors numbers;
+  for (size_t i = 0; i < count; ++i) numbers[name].push_back(random.normal());
+  return numbers;
 }
 
 Tensors random_output_gradients(GraphOp forward, const Layout& layout, uint64_t seed) {
@@ -110,7 +141,8 @@ Tensors random_output_gradients(GraphOp forward, const Layout& layout, uint64_t 
     auto& values = gradients["d" + output.getName().str()];
     values.resize(elements(output.getValue().getType(), output.getScope(), false, layout));
     auto precision = output.getStorage().value_or(Precision::f32);
-    for (double& x : values) x = interpreter::round_to(static_cast<float>(random.normal()), precision);
+    for (double& x : values)
+      x = interpreter::round_to(static_cast<float>(random.normal()), precision);
   }
   return gradients;
 }

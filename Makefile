@@ -1,0 +1,31 @@
+# make demo: set up, build, and see a law become a chunk algorithm that is checked.
+# make test: set up, build, and run every test.
+.PHONY: demo test build setup test-all format clean
+
+build: setup
+	@test -f build/build.ninja || cmake --preset release > /dev/null
+	@cmake --build build
+
+setup:
+	@./setup.sh
+
+demo: build
+	@echo && echo "== the law of KDA, as ops/kda.cpp has it" && sed -n '/^void/,/^}/p' ops/kda.cpp
+	@echo && echo "== the chunk algorithm derived from it" && build/bin/linnet show kda --stage graph
+	@echo && echo "== held against a token-by-token reference, forward and backward" && build/bin/linnet check kda
+	@echo && echo "== how long the derivation takes" && build/bin/linnet bench --compile kda
+	@build/bin/linnet draw kda -o build/kda.svg
+
+test: build
+	@ctest --test-dir build --output-on-failure --no-tests=error
+	@.venv/bin/python -m pytest -q tests/python
+
+# Everything, the whole product of modes and sizes included: hours.
+test-all: test
+	@build/bin/linnet check --all --exhaustive
+
+clean:
+	rm -rf build
+
+format:
+	@.venv/bin/clang-format -i $$(git ls-files '*.h' '*.cpp')

@@ -1,0 +1,106 @@
+"""The command line, as a user types it."""
+
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LINNET = ROOT / "build/bin/linnet"
+
+
+def linnet(*arguments, code=0):
+    run = subprocess.run([LINNET, *arguments], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert run.returncode == code, run.stderr
+    return run.stdout + run.stderr
+
+
+def test_list_names_every_recurrence():
+    text = linnet("list")
+    words = [line[3:-1] for line in (ROOT / "ops/list.def").read_text().splitlines() if line.startswith("OP(")]
+    assert len(words) >= 13
+    for word in words:
+        assert f"\n{word} " in text
+
+
+@pytest.mark.parametrize("stage", ["law", "graph", "backward", "stages", "decode"])
+def test_show_prints_text_that_reads_back(stage, tmp_path):
+    text = linnet("show", "kda", "--stage", stage, "--key-dim", "32", "--value-dim", "16")
+    assert "chunk.input \"q\"" in text
+    if stage == "law":
+        path = tmp_path / "kda.mlir"
+        path.write_text(text)
+        graph = linnet("show", str(path), "--stage", "graph")
+        assert graph.split("//")[0] == linnet("show", "kda", "--key-dim", "32", "--value-dim", "16").split("//")[0]
+
+
+@pytest.mark.parametrize("stage", ["graph", "stages"])
+def test_a_derived_graph_goes_on_from_where_it_is(stage, tmp_path):
+    path = tmp_path / "kda.mlir"
+    path.write_text(linnet("show", "kda", "--stage", stage, "--gate", "softplus"))
+    expected = linnet("show", "kda", "--stage", "stages", "--gate", "softplus")
+    assert linnet("show", str(path), "--stage", "stages", "--gate", "softplus").split("//")[0] == expected.split("//")[0]
+
+
+def test_show_prints_both_counts():
+    text = linnet("show", "kda", "--stage", "graph")
+    assert "165888 derived" in text and "165888 written by hand" in text
+
+
+def test_show_gate_modes_and_stop_after():
+    text = linnet("show", "kda", "--gate", "bounded", "--stage", "stages", "--direction", "backward")
+    assert "dA_log" in text and "ddt_bias" in text and "anchored" in text
+    assert "chunk.scan (" in linnet("show", "gla", "--stop-after", "derive-chunk-form")
+
+
+def test_check_one_op_with_given_lengths():
+    assert "all passed" in linnet("check", "gla", "--tokens", "33,0,7")
+
+
+def test_draw_writes_a_picture(tmp_path):
+    path = tmp_path / "kda.svg"
+    linnet("draw", "kda", "-o", str(path))
+    text = path.read_text()
+    assert "<svg" in text and "A_qk" in text and "next chunk" in text
+
+
+def test_bench_is_within_the_promise():
+    line = [l for l in linnet("bench", "--compile", "kda").splitlines() if l.startswith("kda")][0]
+    assert float(line.split()[-1]) < 30  # ms, forward and backward
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        (["show", "kdda"], ["expected one of", "kda", "got 'kdda'"]),
+        (["show", "kda", "--gate", "soft"], ["--gate", "softplus", "got 'soft'"]),
+        (["show", "kda", "--chunk", "40"], ["chunk: expected", "got 40"]),
+        (["show", "kda", "--stage", "ptx"], ["--stage", "expected one of", "got 'ptx'"]),
+        (["show", "kda", "--stop-after", "x"], ["--stop-after", "fold-gate", "got 'x'"]),
+        (["show", "retention", "--gate", "softplus"], ["gate: retention"]),
+        (["show", "nothing.mlir"], ["nothing.mlir", "cannot be opened"]),
+        (["draw", "kda", "-o", "x.bmp"], ["-o: expected", ".svg", "got 'x.bmp'"]),
+        (["draw", "kda", "-o", "/nonexistent/x.dot"], ["/nonexistent/x.dot", "cannot be written"]),
+        (["check"], ["expected the names of ops, or --all"]),
+        (["check", "kda", "--tokens=-3"], ["--tokens", "-3"]),
+        (["bench"], ["--compile"]),
+    ],
+)
+def test_bad_input_is_named(arguments, parts):
+    text = linnet(*arguments, code=1)
+    for part in parts:
+        assert part in text
+
+
+def test_unparsable_file_gives_file_and_line(tmp_path):
+    path = tmp_path / "bad.mlir"
+    path.write_text("chunk.law @x {\n  %S = chunk.state\n}\n")
+    text = linnet("show", str(path), code=1)
+    assert f"{path}:2" in text and "%S = chunk.state" in text
+
+
+def test_help_teaches():
+    text = linnet("--help")
+    for command in ["list", "show", "check", "draw", "bench"]:
+        assert command in text
+    assert "decode" in linnet("show", "--help")
