@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "compiler/cli/commands.h"
+#include "compiler/cpu/jit.h"
 #include "compiler/flops.h"
 #include "linnet/error.h"
 
@@ -9,7 +10,7 @@ namespace linnet::cli {
 namespace {
 
 struct Show : GraphArguments {
-  std::string stage = "graph";
+  std::string stage = "graph", target_cpu;
 
   // The count as comments, so that the whole output stays a file Linnet reads.
   void print_flops(mlir::MLIRContext& context, chunk::GraphOp graph) {
@@ -34,13 +35,20 @@ struct Show : GraphArguments {
                                                                  {"decode", "decode"}};
     if (!last_pass.contains(stage))
       throw UserError(fmt::format(
-          "--stage: expected one of law, graph, backward, stages, decode; got '{}'", stage));
+          "--stage: expected one of law, graph, backward, stages, decode, tile, asm; got '{}'",
+          stage));
     if (stage == "backward") direction = "backward";
     if (stage == "decode") options.chunk_size = 1;
     if (options.stop_after.empty()) options.stop_after = last_pass.at(stage);
     finish();
     if (stage == "law") return fmt::print("{}", print(*law(*context)));
     auto module = derive(*context);
+    if (stage == "tile" || stage == "asm") {
+      TileProgram program(graph_of(*module), {.chunk = options.chunk_size});
+      auto target = target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(target_cpu);
+      return fmt::print("{}",
+                        stage == "tile" ? program.print() : cpu::assembly_of(program, target));
+    }
     fmt::print("{}", print(*module));
     print_flops(*context, graph_of(*module));
   }
@@ -58,10 +66,14 @@ void add_show(CLI::App& app) {
       "  backward  the graph of the gradients\n"
       "  stages    map / scan / map, as kernels will run it (--direction backward: of the "
       "gradients)\n"
-      "  decode    one token a chunk: the plain recurrence");
+      "  decode    one token a chunk: the plain recurrence\n"
+      "  tile      the loops over chunks and where each tile lives, as the CPU back end takes it\n"
+      "  asm       the machine code for this or another processor");
   show->add_to(*command);
-  command->add_option("--stage", show->stage, "law, graph, backward, stages or decode")
+  command->add_option("--stage", show->stage, "law, graph, backward, stages, decode, tile or asm")
       ->capture_default_str();
+  command->add_option("--target-cpu", show->target_cpu,
+                      "for --stage asm: the processor, e.g. x86-64-v3, instead of this one");
   command->add_option("--direction", show->direction, "forward or backward")->capture_default_str();
   command->add_option("--stop-after", show->options.stop_after, "show the program after this pass");
   command->callback([show] { show->run(); });

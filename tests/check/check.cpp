@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "compiler/cpu/run.h"
 #include "linnet/error.h"
 #include "tests/reference/reference.h"
 
@@ -170,13 +171,16 @@ Tensors truth_by_law(const Case& c, const Graphs& graphs, Arithmetic arithmetic,
 
 }  // namespace
 
-std::vector<Result> compare(const Case& c, Arithmetic arithmetic) {
+namespace {
+
+using Runner = std::function<Tensors(GraphOp, const Tensors&)>;
+
+std::vector<Result> compare_with(const Case& c, Arithmetic arithmetic, const Runner& run) {
   Graphs graphs(c);
   Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs);
   Tensors gradients = random_output_gradients(graphs.forward, c.layout, c.inputs.seed);
   Tensors derived =
-      merged(interpret(graphs.forward, c.layout, inputs, arithmetic),
-             interpret(graphs.backward, c.layout, merged(inputs, gradients), arithmetic));
+      merged(run(graphs.forward, inputs), run(graphs.backward, merged(inputs, gradients)));
   const auto& known = reference::ops();
   if (std::find(known.begin(), known.end(), c.problem.op) == known.end())
     return judge(derived, truth_by_law(c, graphs, arithmetic, inputs, gradients, derived),
@@ -187,6 +191,22 @@ std::vector<Result> compare(const Case& c, Arithmetic arithmetic) {
   Tensors truth = merged(reference::forward(reference, inputs),
                          reference::backward(reference, inputs, gradients));
   return judge(derived, truth, limits_of(c, arithmetic));
+}
+
+}  // namespace
+
+std::vector<Result> compare(const Case& c, Arithmetic arithmetic) {
+  return compare_with(c, arithmetic, [&](GraphOp graph, const Tensors& inputs) {
+    return interpret(graph, c.layout, inputs, arithmetic);
+  });
+}
+
+std::vector<Result> compare_cpu(const Case& c) {
+  return compare_with(c, Arithmetic::emulated, [&](GraphOp graph, const Tensors& inputs) {
+    Schedule schedule{.chunk = c.options.chunk_size};
+    auto kernel = cpu::CompiledKernel::compile(TileProgram(graph, schedule), cpu::Target::host());
+    return cpu::run(kernel, c.layout, inputs);
+  });
 }
 
 std::vector<Result> finite(const Case& c) {

@@ -1,0 +1,65 @@
+// Evaluates expressions on blocks of registers: some rows by some vectors of a tile at a time,
+// products included.
+#pragma once
+
+#include "compiler/cpu/emitter.h"
+#include "compiler/tile/program.h"
+
+namespace linnet::cpu {
+
+// A tile in memory: element (i, j) at pointer[i * stride + j], rows padded to whole vectors.
+// Vectors are one row.
+struct Buffer {
+  mlir::Value pointer;
+  int64_t rows = 1, columns = 1, stride = 1;
+};
+
+// Where the values of a program are, while one loop is emitted.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual Buffer buffer_of(mlir::Value value) = 0;  // of a value that is in memory
+  virtual bool in_memory(mlir::Value value) = 0;
+  virtual Buffer transposed(mlir::Value value) = 0;  // a transposed copy, made before
+  virtual mlir::Value valid_rows() = 0;
+};
+
+// One block: rows first_row + 0 .. rows - 1, vectors from column `first_column`.
+struct Block {
+  mlir::Value first_row, first_column;
+  int64_t rows, vectors;
+  std::optional<int64_t> known_row;  // first_row, where it is known when the code is written
+};
+
+class BlockEvaluator {
+ public:
+  BlockEvaluator(Emitter& emitter, const TileProgram& program, Memory& memory)
+      : e_(emitter), program_(program), memory_(memory) {}
+
+  // The block's vectors, row after row.
+  Values evaluate(mlir::Value value, const Block& block);
+
+  // The fused products under a value, the value itself included.
+  void for_each_product(mlir::Value value, llvm::function_ref<void(chunk::MatmulOp)> call);
+
+ private:
+  Values load(mlir::Value value, const Block& block);
+  Values load_broadcast(chunk::BroadcastOp op, const Block& block);
+  Values load_view(mlir::Value pointer, int64_t row_step, int64_t column_step, const Block& block);
+  Values compute(mlir::Operation* op, const Block& block);
+  Values sum(mlir::Operation* op, bool subtract, const Block& block);
+  Values accumulate(chunk::MatmulOp op, bool negate, Values sums, const Block& block);
+  Values decay_mask(chunk::DecayMaskOp op, const Block& block);
+  Values elementwise(mlir::Operation* op, const Block& block);
+  mlir::Value row(const Block& block, int64_t i) { return e_.add(block.first_row, i); }
+  mlir::Value column(const Block& block, int64_t v) {
+    return e_.add(block.first_column, v * e_.lanes());
+  }
+  chunk::MatmulOp fused_product(mlir::Value value);
+
+  Emitter& e_;
+  const TileProgram& program_;
+  Memory& memory_;
+};
+
+}  // namespace linnet::cpu

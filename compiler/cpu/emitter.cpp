@@ -1,0 +1,158 @@
+#include "compiler/cpu/emitter.h"
+
+#include <cmath>
+
+namespace linnet::cpu {
+
+using mlir::Value;
+namespace arith = mlir::arith;
+namespace LLVM = mlir::LLVM;
+
+Emitter::Emitter(mlir::OpBuilder& builder, int64_t lanes) : b_(builder), lanes_(lanes) {}
+
+Value Emitter::constant(mlir::TypedAttr value) {
+  return b_.create<arith::ConstantOp>(loc(), value);
+}
+Value Emitter::i64(int64_t value) { return constant(b_.getI64IntegerAttr(value)); }
+Value Emitter::f32(float value) { return constant(b_.getF32FloatAttr(value)); }
+Value Emitter::splat(float value) {
+  return constant(mlir::DenseElementsAttr::get(mlir::ShapedType(vector_type()), value));
+}
+Value Emitter::splat(Value scalar) {
+  return b_.create<mlir::vector::SplatOp>(loc(), scalar, vector_type());
+}
+Value Emitter::int_splat(int32_t value) {
+  return constant(mlir::DenseElementsAttr::get(mlir::ShapedType(int_vector_type()), value));
+}
+Value Emitter::lane_numbers() {
+  llvm::SmallVector<int32_t> numbers(lanes_);
+  for (int64_t i = 0; i < lanes_; ++i) numbers[i] = i;
+  return constant(
+      mlir::DenseElementsAttr::get(mlir::ShapedType(int_vector_type()), llvm::ArrayRef(numbers)));
+}
+
+Value Emitter::add(Value a, Value b) { return b_.create<arith::AddIOp>(loc(), a, b); }
+Value Emitter::sub(Value a, Value b) { return b_.create<arith::SubIOp>(loc(), a, b); }
+Value Emitter::mul(Value a, Value b) { return b_.create<arith::MulIOp>(loc(), a, b); }
+Value Emitter::add(Value a, int64_t b) { return b == 0 ? a : add(a, i64(b)); }
+Value Emitter::mul(Value a, int64_t b) { return b == 1 ? a : mul(a, i64(b)); }
+Value Emitter::minimum(Value a, Value b) { return b_.create<arith::MinSIOp>(loc(), a, b); }
+
+Value Emitter::fadd(Value a, Value b) { return b_.create<arith::AddFOp>(loc(), a, b); }
+Value Emitter::fsub(Value a, Value b) { return b_.create<arith::SubFOp>(loc(), a, b); }
+Value Emitter::fmul(Value a, Value b) { return b_.create<arith::MulFOp>(loc(), a, b); }
+Value Emitter::fma(Value a, Value b, Value c) {
+  return b_.create<mlir::vector::FMAOp>(loc(), a, b, c);
+}
+Value Emitter::select(Value condition, Value a, Value b) {
+  return b_.create<arith::SelectOp>(loc(), condition, a, b);
+}
+
+Value Emitter::columns_up_to(Value first_column, Value row, bool below) {
+  Value limit = b_.create<arith::TruncIOp>(loc(), b_.getI32Type(), sub(row, first_column));
+  Value limits = b_.create<mlir::vector::SplatOp>(loc(), limit, int_vector_type());
+  auto predicate = below ? arith::CmpIPredicate::slt : arith::CmpIPredicate::sle;
+  return b_.create<arith::CmpIOp>(loc(), predicate, lane_numbers(), limits);
+}
+
+Value Emitter::at(Value pointer, Value index, mlir::Type type) {
+  return b_.create<LLVM::GEPOp>(loc(), pointer_type(), type, pointer,
+                                llvm::ArrayRef<LLVM::GEPArg>{index});
+}
+Value Emitter::at(Value pointer, Value index) { return at(pointer, index, f32_type()); }
+Value Emitter::load(Value pointer) {
+  return b_.create<LLVM::LoadOp>(loc(), f32_type(), pointer, 4);
+}
+Value Emitter::load_vector(Value pointer) {
+  return b_.create<LLVM::LoadOp>(loc(), vector_type(), pointer, 4);
+}
+void Emitter::store(Value value, Value pointer) {
+  b_.create<LLVM::StoreOp>(loc(), value, pointer, 2);
+}
+Value Emitter::load_int(Value pointer) {
+  return b_.create<LLVM::LoadOp>(loc(), b_.getI64Type(), pointer, 8);
+}
+Value Emitter::load_pointer(Value pointer) {
+  return b_.create<LLVM::LoadOp>(loc(), pointer_type(), pointer, 8);
+}
+
+void Emitter::loop(Value from, Value to, int64_t step, llvm::function_ref<void(Value)> body) {
+  loop(from, to, step, {}, [&](Value i, const Values&) {
+    body(i);
+    return Values();
+  });
+}
+
+Values Emitter::loop(Value from, Value to, int64_t step, const Values& init,
+                     llvm::function_ref<Values(Value, const Values&)> body) {
+  auto loop = b_.create<mlir::scf::ForOp>(loc(), from, to, i64(step), init);
+  mlir::OpBuilder::InsertionGuard guard(b_);
+  if (init.empty()) loop.getBody()->getTerminator()->erase();
+  b_.setInsertionPointToEnd(loop.getBody());
+  Values next = body(loop.getInductionVar(), Values(loop.getRegionIterArgs()));
+  b_.create<mlir::scf::YieldOp>(loc(), next);
+  return Values(loop.getResults());
+}
+
+Value Emitter::compare(arith::CmpFPredicate predicate, Value a, Value b) {
+  return b_.create<arith::CmpFOp>(loc(), predicate, a, b);
+}
+
+// Horner's rule, the highest power first.
+Value Emitter::polynomial(Value x, llvm::ArrayRef<float> coefficients) {
+  Value sum = splat(coefficients.front());
+  for (float c : coefficients.drop_front()) sum = fma(sum, x, splat(c));
+  return sum;
+}
+
+// 2^n of whole numbers in the range of normal floats.
+Value Emitter::power_of_two(Value n) {
+  Value whole = b_.create<arith::FPToSIOp>(loc(), int_vector_type(), n);
+  Value biased = b_.create<arith::AddIOp>(loc(), whole, int_splat(127));
+  Value bits = b_.create<arith::ShLIOp>(loc(), biased, int_splat(23));
+  return b_.create<arith::BitcastOp>(loc(), vector_type(), bits);
+}
+
+// 2^n e^r with |r| <= ln(2)/2, the tail by its series; zero below the smallest normal float.
+Value Emitter::exp(Value x) {
+  Value bounded = b_.create<arith::MinimumFOp>(loc(), x, splat(88.3f));
+  bounded = b_.create<arith::MaximumFOp>(loc(), bounded, splat(-87.33f));
+  Value n = b_.create<mlir::math::RoundEvenOp>(loc(), fmul(bounded, splat(1.44269504f)));
+  Value r =
+      fma(n, splat(-0.693359375f), bounded);  // ln 2 in two parts, the first exact in few bits
+  r = fma(n, splat(2.12194440e-4f), r);
+  Value p = polynomial(r, {1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f});
+  Value y = fmul(p, power_of_two(n));
+  y = select(compare(arith::CmpFPredicate::OLT, x, splat(-87.33f)), splat(0.f), y);
+  return select(compare(arith::CmpFPredicate::OGT, x, splat(88.72283f)), splat(INFINITY), y);
+}
+
+Value Emitter::log(Value x) { return b_.create<mlir::math::LogOp>(loc(), x); }
+
+Value Emitter::sigmoid(Value x) {
+  Value e = exp(b_.create<arith::NegFOp>(loc(), b_.create<mlir::math::AbsFOp>(loc(), x)));
+  Value positive = compare(arith::CmpFPredicate::OGE, x, splat(0.f));
+  return b_.create<arith::DivFOp>(loc(), select(positive, splat(1.f), e), fadd(splat(1.f), e));
+}
+
+Value Emitter::softplus(Value x) {
+  Value e = exp(b_.create<arith::NegFOp>(loc(), b_.create<mlir::math::AbsFOp>(loc(), x)));
+  // log(1 + e), with what 1 + e lost put back: log(u) e / (u - 1).
+  Value u = fadd(splat(1.f), e);
+  Value log1p = fmul(log(u), b_.create<arith::DivFOp>(loc(), e, fsub(u, splat(1.f))));
+  log1p = select(compare(arith::CmpFPredicate::OEQ, u, splat(1.f)), e, log1p);
+  return fadd(b_.create<arith::MaximumFOp>(loc(), x, splat(0.f)), log1p);
+}
+
+// (1 - e) / (1 + e) with e = exp(-2 |x|), and its series near zero where that cancels.
+Value Emitter::tanh(Value x) {
+  Value size = b_.create<mlir::math::AbsFOp>(loc(), x);
+  Value e = exp(fmul(size, splat(-2.f)));
+  Value far = b_.create<arith::DivFOp>(loc(), fsub(splat(1.f), e), fadd(splat(1.f), e));
+  Value square = fmul(x, x);
+  Value near = fmul(size, polynomial(square, {62.f / 2835, -17.f / 315, 2.f / 15, -1.f / 3, 1.f}));
+  Value y = select(compare(arith::CmpFPredicate::OLT, size, splat(0.25f)), near, far);
+  return b_.create<mlir::math::CopySignOp>(loc(), y, x);
+}
+
+}  // namespace linnet::cpu

@@ -1,0 +1,380 @@
+#include "compiler/cpu/kernel.h"
+
+#include <fmt/format.h>
+
+#include "compiler/cpu/blocks.h"
+#include "compiler/cpu/tile_ops.h"
+#include "linnet/error.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace linnet::cpu {
+
+using namespace chunk;
+using mlir::Value;
+
+namespace {
+
+class Kernel : public Memory {
+ public:
+  Kernel(const TileProgram& program, const Target& target, mlir::OpBuilder& builder,
+         Signature& signature)
+      : program_(program),
+        e_(builder, target.lanes),
+        blocks_(e_, program, *this),
+        tile_ops_(e_, program, *this, blocks_),
+        signature_(signature),
+        chunk_(program.graph().getChunkSize()) {}
+
+  void emit(Value arguments) {
+    read_arguments(arguments);
+    load_constants();
+    Value chunks = divide_up(tokens_);
+    for (size_t i = 0; i < program_.loops().size(); ++i) emit_loop(program_.loops()[i], i, chunks);
+    store_sums();
+    signature_.scratch_floats = scratch_used_;
+    signature_.workspace_floats_per_chunk = workspace_used_;
+  }
+
+  // Memory
+  bool in_memory(Value value) override {
+    value = program_.origin(value);
+    if (llvm::isa<mlir::BlockArgument>(value)) return true;
+    if (llvm::isa<InputOp>(value.getDefiningOp())) return true;
+    if (value.getDefiningOp()->getBlock() == &program_.graph().getBody().front())
+      return false;  // constants
+    if (value == evaluating_) return false;
+    return program_.placement(value) != Placement::fused;
+  }
+
+  Buffer buffer_of(Value value) override {
+    value = program_.origin(value);
+    if (auto found = buffers_.find(value); found != buffers_.end()) return found->second;
+    if (auto row = value.getDefiningOp<RowOp>()) {
+      Buffer source = buffer_of(row.getSource());
+      bool vector = tile_of(row.getSource()).getRank() == 1;
+      int64_t offset = row.getIndex() * (vector ? 1 : source.stride);
+      return {e_.at(source.pointer, e_.i64(offset)), 1, vector ? 1 : source.columns, source.stride};
+    }
+    if (auto at = workspace_.find(value); at != workspace_.end())
+      return shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(value));
+    throw InternalError(fmt::format("cpu: {} has no memory", name_of(value)));
+  }
+
+  Buffer transposed(Value value) override {
+    return transposed_.find(program_.origin(value))->second;
+  }
+  Value valid_rows() override { return valid_rows_; }
+
+ private:
+  int64_t padded(int64_t columns) const {
+    return (columns + e_.lanes() - 1) / e_.lanes() * e_.lanes();
+  }
+  Value divide_up(Value tokens) {
+    Value sum = e_.add(tokens, chunk_ - 1);
+    return e_.builder().create<mlir::arith::DivSIOp>(e_.loc(), sum, e_.i64(chunk_));
+  }
+
+  Buffer shaped(Value pointer, Tile type) {
+    if (type.getRank() == 2)
+      return {pointer, type.getDimSize(0), type.getDimSize(1), padded(type.getDimSize(1))};
+    int64_t columns = type.getRank() == 0 ? 1 : type.getDimSize(0);
+    return {pointer, 1, columns, padded(columns)};
+  }
+  int64_t floats_of(Tile type) {
+    return type.getRank() == 2 ? type.getDimSize(0) * padded(type.getDimSize(1))
+                               : padded(type.getRank() == 0 ? 1 : type.getDimSize(0));
+  }
+  Buffer new_scratch(Tile type) {
+    Buffer buffer = shaped(e_.at(scratch_, e_.i64(scratch_used_)), type);
+    scratch_used_ += floats_of(type);
+    return buffer;
+  }
+
+  struct Bound {
+    Value pointer, step;
+    Precision storage;
+  };
+
+  void read_arguments(Value arguments) {
+    auto slot = [&](int64_t i) { return e_.at(arguments, e_.i64(i), e_.builder().getI64Type()); };
+    tokens_ = e_.load_int(slot(0));
+    scratch_ = e_.load_pointer(slot(1));
+    workspace_base_ = e_.load_pointer(slot(2));
+    auto add = [&](llvm::StringRef name, Scope scope, bool key_heads, bool is_output,
+                   std::optional<Precision> storage, Tile type) {
+      int64_t row = scope == Scope::token ? type.getNumElements() / type.getDimSize(0)
+                                          : type.getNumElements();
+      int64_t i = 3 + 2 * signature_.arguments.size();
+      signature_.arguments.push_back({name.str(), scope, key_heads, is_output,
+                                      storage.value_or(Precision::f32),
+                                      storage.value_or(Precision::f32), row});
+      bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)),
+                            storage.value_or(Precision::f32)};
+    };
+    for (auto input : program_.graph().getBody().getOps<InputOp>())
+      add(input.getName(), input.getScope(), input.getKeyHeads(), false, input.getStorage(),
+          tile_of(input));
+    // Results that are summed over heads or sequences leave the kernel in f32.
+    for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
+      bool summed = output.getKeyHeads() || output.getScope() == Scope::head;
+      add(output.getName(), output.getScope(), output.getKeyHeads(), true,
+          summed ? std::nullopt : output.getStorage(), tile_of(output.getValue()));
+      signature_.arguments.back().result = output.getStorage().value_or(Precision::f32);
+    }
+  }
+
+  // Inputs that are the same for every chunk.
+  void load_constants() {
+    for (auto input : program_.graph().getBody().getOps<InputOp>()) {
+      if (input.getScope() == Scope::token || input.getScope() == Scope::sequence) continue;
+      Buffer buffer = buffers_[input] = new_scratch(tile_of(input));
+      Bound& from = bound_[input.getName().str()];
+      for (int64_t i = 0; i < buffer.rows; ++i)
+        tile_ops_.load_row(
+            e_.at(from.pointer, e_.i64(i * buffer.columns), tile_ops_.type_of(from.storage)),
+            from.storage, e_.at(buffer.pointer, e_.i64(i * buffer.stride)), buffer.columns);
+    }
+    for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
+      if (output.getScope() != Scope::head) continue;
+      Buffer buffer = sums_[output] = new_scratch(tile_of(output.getValue()));
+      tile_ops_.fill_zero(buffer);
+    }
+  }
+
+  void emit_loop(const Loop& loop, size_t index, Value chunks) {
+    for (auto [argument, init] : llvm::zip(loop.carried(), loop.init())) load_state(argument, init);
+    place_workspace(index);
+    e_.loop(e_.i64(0), chunks, 1, [&](Value turn) {
+      Value chunk = loop.order == Order::reverse ? e_.sub(e_.sub(chunks, turn), e_.i64(1)) : turn;
+      emit_turn(loop, index, chunk);
+    });
+    for (auto output : program_.graph().getBody().getOps<OutputOp>())
+      for (size_t i = 0; i < loop.carried().size(); ++i)
+        if (output.getValue() == loop.scan->getOpResult(i)) {
+          Buffer state = buffers_.lookup(loop.carried()[i]);
+          Bound& to = bound_[output.getName().str()];
+          tile_ops_.store_rows(state, to.pointer, e_.i64(state.columns), to.storage,
+                               e_.i64(state.rows));
+        }
+    forget_turn();
+  }
+
+  void load_state(Value argument, Value init) {
+    Buffer buffer = buffers_[argument] = new_scratch(tile_of(argument));
+    auto input = program_.origin(init).getDefiningOp<InputOp>();
+    if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
+    Bound& from = bound_[input.getName().str()];
+    tile_ops_.load_rows(from.pointer, e_.i64(buffer.columns), from.storage, buffer,
+                        e_.i64(buffer.rows));
+  }
+
+  // Offsets of the tiles this loop keeps for others.
+  void place_workspace(size_t index) {
+    const Loop& loop = program_.loops()[index];
+    auto place = [&](Value value) {
+      if (program_.placement(value) != Placement::workspace) return;
+      workspace_[value] = workspace_used_;
+      workspace_used_ += floats_of(tile_of(value));
+    };
+    llvm::for_each(loop.carried(), place);
+    for (mlir::Operation* op : loop.body) place(op->getResult(0));
+  }
+
+  void emit_turn(const Loop& loop, size_t index, Value chunk) {
+    Value first = e_.mul(chunk, chunk_);
+    valid_rows_ = e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first));
+    Value before = e_.mul(chunk, workspace_total());
+    workspace_chunk_ = e_.at(workspace_base_, before);
+    load_inputs(loop, index, first);
+    for (Value argument : loop.carried())
+      if (program_.placement(argument) == Placement::workspace)
+        tile_ops_.copy(buffers_.lookup(argument),
+                       shaped(e_.at(workspace_chunk_, e_.i64(workspace_.lookup(argument))),
+                              tile_of(argument)));
+
+    Values next;
+    for (Value value : loop.next()) next.push_back(program_.origin(value));
+    for (mlir::Operation* op : loop.body) {
+      Value result = op->getResult(0);
+      if (program_.placement(result) == Placement::fused || llvm::isa<RowOp>(op)) continue;
+      if (llvm::is_contained(next, result) && updates_in_place(loop, result)) continue;
+      emit_root(op, target_of(result));
+    }
+    store_outputs(index, first);
+    for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
+  }
+
+  // The tiles of all loops that keep any: one turn's share of the workspace. Known before the first
+  // loop is emitted.
+  Value workspace_total() {
+    int64_t total = 0;
+    for (const Loop& loop : program_.loops()) {
+      auto count = [&](Value value) {
+        if (program_.placement(value) == Placement::workspace) total += floats_of(tile_of(value));
+      };
+      llvm::for_each(loop.carried(), count);
+      for (mlir::Operation* op : loop.body) count(op->getResult(0));
+    }
+    return e_.i64(total);
+  }
+
+  Buffer target_of(Value result) {
+    if (auto at = workspace_.find(result); at != workspace_.end())
+      return buffers_[result] =
+                 shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(result));
+    return buffers_[result] = scratch_of(result);
+  }
+
+  // A tile's scratch is the same in every turn.
+  Buffer scratch_of(Value value) {
+    auto [it, fresh] = scratch_offsets_.try_emplace(value, scratch_used_);
+    if (fresh) scratch_used_ += floats_of(tile_of(value));
+    return shaped(e_.at(scratch_, e_.i64(it->second)), tile_of(value));
+  }
+
+  // A carried tile may be overwritten by its next value if that is read element by element only.
+  bool updates_in_place(const Loop& loop, Value next) {
+    bool safe = next.hasOneUse();
+    evaluating_ = next;
+    blocks_.for_each_product(next, [&](MatmulOp op) {
+      for (Value operand : op.getOperands())
+        safe &= !llvm::is_contained(loop.carried(), program_.origin(operand));
+    });
+    evaluating_ = Value();
+    return safe && is_fusible(next.getDefiningOp());
+  }
+
+  void update_carry(const Loop& loop, size_t i, Value next) {
+    Value argument = loop.carried()[i];
+    if (next == argument) return;
+    if (next.getDefiningOp() && !buffers_.contains(next) && updates_in_place(loop, next))
+      return emit_root(next.getDefiningOp(), buffers_.lookup(argument));
+    tile_ops_.copy(buffer_of(next), buffers_.lookup(argument));
+  }
+
+  void emit_root(mlir::Operation* op, Buffer target) {
+    if (!is_fusible(op)) return tile_ops_.emit(op, target);
+    evaluating_ = op->getResult(0);
+    bool triangular = false;
+    blocks_.for_each_product(op->getResult(0), [&](MatmulOp matmul) {
+      if (matmul.getTransposeRhs()) make_transposed(matmul.getRhs());
+      triangular |= program_.is_lower_triangular(matmul.getLhs());
+    });
+    tile_ops_.emit_blocks(op->getResult(0), target, triangular);
+    evaluating_ = Value();
+  }
+
+  void make_transposed(Value value) {
+    value = program_.origin(value);
+    if (transposed_.contains(value)) return;
+    Tile type = tile_of(value);
+    auto flipped = tile_type(type.getContext(), {axes_of(type)[1], axes_of(type)[0]},
+                             {type.getDimSize(1), type.getDimSize(0)});
+    auto [it, fresh] = transposed_offsets_.try_emplace(value, scratch_used_);
+    if (fresh) scratch_used_ += floats_of(flipped);
+    Buffer target = shaped(e_.at(scratch_, e_.i64(it->second)), flipped);
+    tile_ops_.transpose(buffer_of(value), target);
+    transposed_[value] = target;
+  }
+
+  void load_inputs(const Loop& loop, size_t index, Value first) {
+    llvm::SetVector<Value> inputs;
+    auto note = [&](Value value) {
+      auto input = program_.origin(value).getDefiningOp<InputOp>();
+      if (input && input.getScope() == Scope::token) inputs.insert(input);
+    };
+    for (mlir::Operation* op : loop.body) llvm::for_each(op->getOperands(), note);
+    for (auto output : program_.graph().getBody().getOps<OutputOp>())
+      if (index + 1 == program_.loops().size()) note(output.getValue());
+    for (Value input : inputs) {
+      Buffer buffer = buffers_[input] = scratch_of(input);
+      Bound& from = bound_[input.getDefiningOp<InputOp>().getName().str()];
+      Value start = e_.at(from.pointer, e_.mul(first, from.step), tile_ops_.type_of(from.storage));
+      if (tile_of(input).getRank() == 1)
+        tile_ops_.load_column(start, from.step, from.storage, buffer, valid_rows_);
+      else
+        tile_ops_.load_rows(start, from.step, from.storage, buffer, valid_rows_);
+    }
+  }
+
+  void store_outputs(size_t index, Value first) {
+    for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
+      Value value = program_.origin(output.getValue());
+      auto loop = program_.loop_of(value);
+      if (output.getScope() == Scope::sequence ||
+          (loop ? *loop : program_.loops().size() - 1) != index)
+        continue;
+      Buffer buffer = in_memory(value) ? buffer_of(value) : materialised_constant(value);
+      Bound& to = bound_[output.getName().str()];
+      if (output.getScope() == Scope::head) {
+        tile_ops_.add_to(buffer, sums_.lookup(output));
+        continue;
+      }
+      Value start = e_.at(to.pointer, e_.mul(first, to.step), tile_ops_.type_of(to.storage));
+      if (tile_of(value).getRank() == 1)
+        tile_ops_.store_column(buffer, start, to.step, to.storage, valid_rows_);
+      else
+        tile_ops_.store_rows(buffer, start, to.step, to.storage, valid_rows_);
+    }
+  }
+
+  Buffer materialised_constant(Value value) {
+    Buffer buffer = scratch_of(value);
+    tile_ops_.emit_blocks(value, buffer, false);
+    return buffer;
+  }
+
+  void store_sums() {
+    for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
+      if (output.getScope() != Scope::head) continue;
+      Buffer buffer = sums_.lookup(output);
+      Bound& to = bound_[output.getName().str()];
+      tile_ops_.store_rows(buffer, to.pointer, e_.i64(buffer.columns), to.storage,
+                           e_.i64(buffer.rows));
+    }
+  }
+
+  // Addresses made for one loop are not seen by the next: only what is the same for all chunks
+  // stays.
+  void forget_turn() {
+    llvm::DenseMap<Value, Buffer> kept;
+    for (auto& [value, buffer] : buffers_) {
+      auto input = value.getDefiningOp<InputOp>();
+      if (input && (input.getScope() == Scope::head || input.getScope() == Scope::constant))
+        kept[value] = buffer;
+    }
+    buffers_ = kept;
+    transposed_.clear();
+  }
+
+  const TileProgram& program_;
+  Emitter e_;
+  BlockEvaluator blocks_;
+  TileOps tile_ops_;
+  Signature& signature_;
+  int64_t chunk_;
+  std::map<std::string, Bound> bound_;
+  Value tokens_, scratch_, workspace_base_, workspace_chunk_, valid_rows_, evaluating_;
+  int64_t scratch_used_ = 0, workspace_used_ = 0;
+  llvm::DenseMap<Value, Buffer> buffers_, transposed_;
+  llvm::DenseMap<mlir::Operation*, Buffer> sums_;
+  llvm::DenseMap<Value, int64_t> workspace_, scratch_offsets_, transposed_offsets_;
+};
+
+}  // namespace
+
+Signature emit_kernel(mlir::ModuleOp module, const TileProgram& program, const Target& target) {
+  auto builder = mlir::OpBuilder::atBlockEnd(module.getBody());
+  Signature signature;
+  signature.name = program.graph().getSymName().str();
+  signature.chunk = program.graph().getChunkSize();
+  auto pointer = mlir::LLVM::LLVMPointerType::get(module.getContext());
+  auto function = builder.create<mlir::func::FuncOp>(module.getLoc(), signature.name,
+                                                     builder.getFunctionType(pointer, {}));
+  builder.setInsertionPointToStart(function.addEntryBlock());
+  Kernel(program, target, builder, signature).emit(function.getArgument(0));
+  builder.create<mlir::func::ReturnOp>(module.getLoc());
+  return signature;
+}
+
+}  // namespace linnet::cpu

@@ -1,0 +1,337 @@
+#include "compiler/cpu/tile_ops.h"
+
+#include <fmt/format.h>
+
+#include "linnet/error.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+namespace linnet::cpu {
+
+using namespace chunk;
+using mlir::Value;
+namespace arith = mlir::arith;
+
+//===-- between memory and tiles
+//------------------------------------------------------------------===//
+
+mlir::Type TileOps::type_of(Precision storage) {
+  auto& b = e_.builder();
+  if (storage == Precision::bf16) return b.getBF16Type();
+  if (storage == Precision::f16) return b.getF16Type();
+  return b.getF32Type();
+}
+
+Value TileOps::widen(Value value) {
+  mlir::Type type = value.getType(), element = mlir::getElementTypeOrSelf(type);
+  if (element.isF32()) return value;
+  mlir::Type f32 = e_.f32_type();
+  if (auto vector = llvm::dyn_cast<mlir::VectorType>(type)) f32 = vector.clone(f32);
+  return e_.builder().create<arith::ExtFOp>(e_.loc(), f32, value);
+}
+
+// To nearest even; bf16 by integer arithmetic, which every machine has.
+Value TileOps::narrow(Value value, Precision storage) {
+  auto& b = e_.builder();
+  mlir::Type narrow = type_of(storage);
+  if (narrow.isF32()) return value;
+  auto vector = llvm::dyn_cast<mlir::VectorType>(value.getType());
+  auto like = [&](mlir::Type element) -> mlir::Type {
+    return vector ? mlir::Type(vector.clone(element)) : element;
+  };
+  if (storage == Precision::f16) return b.create<arith::TruncFOp>(e_.loc(), like(narrow), value);
+  auto number = [&](int32_t n) -> Value {
+    auto type = like(b.getI32Type());
+    mlir::TypedAttr attr =
+        vector
+            ? mlir::TypedAttr(mlir::DenseElementsAttr::get(llvm::cast<mlir::ShapedType>(type), n))
+            : mlir::TypedAttr(b.getI32IntegerAttr(n));
+    return b.create<arith::ConstantOp>(e_.loc(), attr);
+  };
+  Value bits = b.create<arith::BitcastOp>(e_.loc(), like(b.getI32Type()), value);
+  Value odd = b.create<arith::AndIOp>(
+      e_.loc(), b.create<arith::ShRUIOp>(e_.loc(), bits, number(16)), number(1));
+  Value rounded = b.create<arith::AddIOp>(e_.loc(), bits,
+                                          b.create<arith::AddIOp>(e_.loc(), odd, number(0x7fff)));
+  Value nan = b.create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::UNO, value, value);
+  rounded = b.create<arith::SelectOp>(e_.loc(), nan, number(0x7fc00000), rounded);
+  Value high = b.create<arith::TruncIOp>(e_.loc(), like(b.getI16Type()),
+                                         b.create<arith::ShRUIOp>(e_.loc(), rounded, number(16)));
+  return b.create<arith::BitcastOp>(e_.loc(), like(narrow), high);
+}
+
+Value TileOps::load_as_f32(Value from, Value index, Precision storage, bool vector) {
+  mlir::Type type = type_of(storage);
+  Value pointer = e_.at(from, index, type);
+  if (vector) type = mlir::VectorType::get(e_.lanes(), type);
+  return widen(e_.builder().create<mlir::LLVM::LoadOp>(e_.loc(), type, pointer, 2));
+}
+
+void TileOps::store_as(Value value, Value to, Value index, Precision storage) {
+  e_.store(narrow(value, storage), e_.at(to, index, type_of(storage)));
+}
+
+void TileOps::load_row(Value from, Precision storage, Value to, int64_t columns) {
+  int64_t whole = columns / e_.lanes() * e_.lanes();
+  e_.loop(e_.i64(0), e_.i64(whole), e_.lanes(),
+          [&](Value j) { e_.store(load_as_f32(from, j, storage, true), e_.at(to, j)); });
+  if (whole == columns) return;
+  e_.store(e_.splat(0.f), e_.at(to, e_.i64(whole)));
+  for (int64_t j = whole; j < columns; ++j)
+    e_.store(load_as_f32(from, e_.i64(j), storage, false), e_.at(to, e_.i64(j)));
+}
+
+void TileOps::load_rows(Value from, Value step, Precision storage, Buffer to, Value valid) {
+  e_.loop(e_.i64(0), valid, 1, [&](Value i) {
+    load_row(e_.at(from, e_.mul(i, step), type_of(storage)), storage,
+             e_.at(to.pointer, e_.mul(i, to.stride)), to.columns);
+  });
+  e_.loop(e_.mul(valid, to.stride), e_.i64(to.rows * to.stride), e_.lanes(),
+          [&](Value at) { e_.store(e_.splat(0.f), e_.at(to.pointer, at)); });
+}
+
+void TileOps::load_column(Value from, Value step, Precision storage, Buffer to, Value valid) {
+  for (int64_t j = 0; j < to.stride; j += e_.lanes())
+    e_.store(e_.splat(0.f), e_.at(to.pointer, e_.i64(j)));
+  e_.loop(e_.i64(0), valid, 1, [&](Value i) {
+    e_.store(load_as_f32(from, e_.mul(i, step), storage, false), e_.at(to.pointer, i));
+  });
+}
+
+void TileOps::store_rows(Buffer from, Value to, Value step, Precision storage, Value valid) {
+  int64_t whole = from.columns / e_.lanes() * e_.lanes();
+  e_.loop(e_.i64(0), valid, 1, [&](Value i) {
+    Value source = e_.at(from.pointer, e_.mul(i, from.stride)), start = e_.mul(i, step);
+    e_.loop(e_.i64(0), e_.i64(whole), e_.lanes(), [&](Value j) {
+      store_as(e_.load_vector(e_.at(source, j)), to, e_.add(start, j), storage);
+    });
+    for (int64_t j = whole; j < from.columns; ++j)
+      store_as(e_.load(e_.at(source, e_.i64(j))), to, e_.add(start, j), storage);
+  });
+}
+
+void TileOps::store_column(Buffer from, Value to, Value step, Precision storage, Value valid) {
+  e_.loop(e_.i64(0), valid, 1, [&](Value i) {
+    store_as(e_.load(e_.at(from.pointer, i)), to, e_.mul(i, step), storage);
+  });
+}
+
+//===-- whole tiles
+//-------------------------------------------------------------------------------===//
+
+void TileOps::for_each_vector(Buffer buffer, llvm::function_ref<void(Value)> body) {
+  e_.loop(e_.i64(0), e_.i64(buffer.rows * buffer.stride), e_.lanes(), body);
+}
+
+void TileOps::fill_zero(Buffer to) {
+  for_each_vector(to, [&](Value at) { e_.store(e_.splat(0.f), e_.at(to.pointer, at)); });
+}
+
+void TileOps::copy(Buffer from, Buffer to) {
+  for_each_vector(to, [&](Value at) {
+    e_.store(e_.load_vector(e_.at(from.pointer, at)), e_.at(to.pointer, at));
+  });
+}
+
+void TileOps::add_to(Buffer from, Buffer to) {
+  for_each_vector(to, [&](Value at) {
+    Value sum =
+        e_.fadd(e_.load_vector(e_.at(to.pointer, at)), e_.load_vector(e_.at(from.pointer, at)));
+    e_.store(sum, e_.at(to.pointer, at));
+  });
+}
+
+void TileOps::transpose(Buffer from, Buffer to) {
+  e_.loop(e_.i64(0), e_.i64(from.rows), 1, [&](Value i) {
+    e_.loop(e_.i64(0), e_.i64(from.columns), 1, [&](Value j) {
+      Value x = e_.load(e_.at(from.pointer, e_.add(e_.mul(i, from.stride), j)));
+      e_.store(x, e_.at(to.pointer, e_.add(e_.mul(j, to.stride), i)));
+    });
+  });
+}
+
+void TileOps::emit_blocks(Value value, Buffer to, bool triangular) {
+  const Schedule& schedule = program_.schedule();
+  int64_t vectors = to.stride / e_.lanes();
+  int64_t wide = std::min(schedule.register_vectors, vectors),
+          high = std::min(schedule.register_rows, to.rows);
+  auto block = [&](Block b) {
+    Values values = blocks_.evaluate(value, b);
+    for (int64_t i = 0; i < b.rows; ++i)
+      for (int64_t v = 0; v < b.vectors; ++v) {
+        Value index = e_.add(e_.add(e_.mul(e_.add(b.first_row, i), to.stride), b.first_column),
+                             v * e_.lanes());
+        e_.store(values[i * b.vectors + v], e_.at(to.pointer, index));
+      }
+  };
+  auto across = [&](Value first_row, int64_t rows, std::optional<int64_t> known_row) {
+    int64_t whole = vectors / wide * wide;
+    e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(),
+            [&](Value j) { block({first_row, j, rows, wide, known_row}); });
+    if (whole < vectors)
+      block({first_row, e_.i64(whole * e_.lanes()), rows, vectors - whole, known_row});
+  };
+  int64_t whole = to.rows / high * high;
+  if (triangular)
+    for (int64_t i = 0; i < whole; i += high) across(e_.i64(i), high, i);
+  else
+    e_.loop(e_.i64(0), e_.i64(whole), high, [&](Value i) { across(i, high, std::nullopt); });
+  if (whole < to.rows) across(e_.i64(whole), to.rows - whole, whole);
+}
+
+void TileOps::emit(mlir::Operation* op, Buffer to) {
+  llvm::TypeSwitch<mlir::Operation*>(op)
+      .Case<CumsumOp>([&](CumsumOp o) { cumsum(o, to); })
+      .Case<ReduceOp>([&](ReduceOp o) { reduce(o, to); })
+      .Case<InverseUnitLowerOp>([&](InverseUnitLowerOp o) { inverse(o, to); })
+      .Case<DecayDotOp>([&](DecayDotOp o) { decay_dot(o, to); })
+      .Case<DecayApplyOp>([&](DecayApplyOp o) { decay_apply(o, to); })
+      .Default([](mlir::Operation* o) {
+        throw InternalError(fmt::format("cpu: no code for {}", o->getName().getStringRef().str()));
+      });
+}
+
+void TileOps::cumsum(CumsumOp op, Buffer to) {
+  Buffer from = memory_.buffer_of(op.getSource());
+  bool vector = from.rows > 1 || tile_of(op).getRank() == 2;
+  int64_t steps = vector ? to.rows : to.columns, width = vector ? to.stride : 1,
+          stride = vector ? to.stride : 1;
+  e_.loop(e_.i64(0), e_.i64(width), vector ? e_.lanes() : 1, [&](Value j) {
+    Value zero = vector ? e_.splat(0.f) : e_.f32(0);
+    e_.loop(e_.i64(0), e_.i64(steps), 1, {zero}, [&](Value turn, const Values& running) -> Values {
+      Value i = op.getReverse() ? e_.sub(e_.i64(steps - 1), turn) : turn;
+      Value index = e_.add(e_.mul(i, stride), j);
+      Value source = e_.at(from.pointer, index);
+      Value sum = e_.fadd(running[0], vector ? e_.load_vector(source) : e_.load(source));
+      e_.store(op.getExclusive() ? running[0] : sum, e_.at(to.pointer, index));
+      return {sum};
+    });
+  });
+}
+
+// Sums over columns, over rows, or over both; the last vector of a row counts only the columns
+// there are.
+void TileOps::reduce(ReduceOp op, Buffer to) {
+  Tile type = tile_of(op.getSource());
+  bool matrix = type.getRank() == 2;
+  int64_t rows = matrix ? type.getDimSize(0) : 1,
+          columns = matrix ? type.getDimSize(1) : type.getDimSize(0);
+  int64_t vectors = (columns + e_.lanes() - 1) / e_.lanes();
+  bool over_rows = matrix && llvm::is_contained(op.getDims(), 0);
+  bool over_columns = llvm::is_contained(op.getDims(), matrix ? 1 : 0);
+  auto value_at = [&](Value i, int64_t v) {
+    Value x = blocks_.evaluate(op.getSource(), {i, e_.i64(v * e_.lanes()), 1, 1, std::nullopt})[0];
+    if ((v + 1) * e_.lanes() <= columns) return x;
+    return e_.select(e_.columns_up_to(e_.i64(v * e_.lanes()), e_.i64(columns), true), x,
+                     e_.splat(0.f));
+  };
+  auto total = [&](Value x) -> Value {
+    return e_.builder().create<mlir::vector::ReductionOp>(e_.loc(),
+                                                          mlir::vector::CombiningKind::ADD, x);
+  };
+  if (over_rows && !over_columns) {
+    Values sums = e_.loop(e_.i64(0), e_.i64(rows), 1, Values(vectors, e_.splat(0.f)),
+                          [&](Value i, const Values& acc) {
+                            Values next;
+                            for (int64_t v = 0; v < vectors; ++v)
+                              next.push_back(e_.fadd(acc[v], value_at(i, v)));
+                            return next;
+                          });
+    for (int64_t v = 0; v < vectors; ++v)
+      e_.store(sums[v], e_.at(to.pointer, e_.i64(v * e_.lanes())));
+    return;
+  }
+  auto row_sum = [&](Value i) {
+    Value sum = value_at(i, 0);
+    for (int64_t v = 1; v < vectors; ++v) sum = e_.fadd(sum, value_at(i, v));
+    return sum;
+  };
+  if (over_rows || !matrix) {
+    Values sum = e_.loop(
+        e_.i64(0), e_.i64(rows), 1, {e_.splat(0.f)},
+        [&](Value i, const Values& acc) -> Values { return {e_.fadd(acc[0], row_sum(i))}; });
+    e_.store(total(sum[0]), to.pointer);
+    return;
+  }
+  e_.loop(e_.i64(0), e_.i64(rows), 1,
+          [&](Value i) { e_.store(total(row_sum(i)), e_.at(to.pointer, i)); });
+}
+
+// Forward substitution, one row of Z after another: Z_i = e_i - sum_j<i A_ij Z_j.
+void TileOps::inverse(InverseUnitLowerOp op, Buffer to) {
+  Buffer a = memory_.buffer_of(op.getSource());
+  int64_t vectors = to.stride / e_.lanes();
+  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+    Values unit;
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value column = e_.i64(v * e_.lanes());
+      Value up_to = e_.columns_up_to(column, i, false), below = e_.columns_up_to(column, i, true);
+      unit.push_back(
+          e_.select(below, e_.splat(0.f), e_.select(up_to, e_.splat(1.f), e_.splat(0.f))));
+    }
+    Values z = e_.loop(e_.i64(0), i, 1, unit, [&](Value j, const Values& acc) {
+      Value factor = e_.load(e_.at(a.pointer, e_.add(e_.mul(i, a.stride), j)));
+      Value minus = e_.splat(e_.builder().create<arith::NegFOp>(e_.loc(), factor));
+      Values next;
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value index = e_.add(e_.mul(j, to.stride), v * e_.lanes());
+        next.push_back(e_.fma(minus, e_.load_vector(e_.at(to.pointer, index)), acc[v]));
+      }
+      return next;
+    });
+    for (int64_t v = 0; v < vectors; ++v)
+      e_.store(z[v], e_.at(to.pointer, e_.add(e_.mul(i, to.stride), v * e_.lanes())));
+  });
+}
+
+Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Value d) {
+  Value own = e_.load_vector(e_.at(rows.pointer, e_.add(e_.mul(i, rows.stride), d)));
+  Value other = e_.load_vector(e_.at(columns.pointer, e_.add(e_.mul(j, columns.stride), d)));
+  return e_.exp(e_.fsub(own, other));
+}
+
+// E3: every pair of rows and columns under the triangle, one exponential a channel.
+void TileOps::decay_dot(DecayDotOp op, Buffer to) {
+  Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
+  Buffer rows = memory_.buffer_of(op.getRows()), columns = memory_.buffer_of(op.getColumns());
+  bool strict = op.getTriangle() == Triangle::strict_lower;
+  fill_zero(to);
+  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+    e_.loop(e_.i64(0), strict ? i : e_.add(i, 1), 1, [&](Value j) {
+      Values sum =
+          e_.loop(e_.i64(0), e_.i64(a.stride), e_.lanes(), {e_.splat(0.f)},
+                  [&](Value d, const Values& acc) -> Values {
+                    Value x = e_.load_vector(e_.at(a.pointer, e_.add(e_.mul(i, a.stride), d)));
+                    Value y = e_.load_vector(e_.at(b.pointer, e_.add(e_.mul(j, b.stride), d)));
+                    return {e_.fma(e_.fmul(x, y), decay_between(rows, columns, i, j, d), acc[0])};
+                  });
+      Value total = e_.builder().create<mlir::vector::ReductionOp>(
+          e_.loc(), mlir::vector::CombiningKind::ADD, sum[0]);
+      e_.store(total, e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j)));
+    });
+  });
+}
+
+void TileOps::decay_apply(DecayApplyOp op, Buffer to) {
+  Buffer matrix = memory_.buffer_of(op.getMatrix()), vectors = memory_.buffer_of(op.getVectors());
+  Buffer rows = memory_.buffer_of(op.getRows()), columns = memory_.buffer_of(op.getColumns());
+  bool strict = op.getTriangle() == Triangle::strict_lower, by_rows = op.getSide() == Side::rows;
+  // `own` is the result's row; the others are the columns up to it, or the rows from it on.
+  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value own) {
+    Value from = by_rows ? e_.i64(0) : strict ? e_.add(own, 1) : own;
+    Value end = by_rows ? (strict ? own : e_.add(own, 1)) : e_.i64(to.rows);
+    e_.loop(e_.i64(0), e_.i64(to.stride), e_.lanes(), [&](Value d) {
+      Values sum =
+          e_.loop(from, end, 1, {e_.splat(0.f)}, [&](Value other, const Values& acc) -> Values {
+            Value i = by_rows ? own : other, j = by_rows ? other : own;
+            Value weight =
+                e_.splat(e_.load(e_.at(matrix.pointer, e_.add(e_.mul(i, matrix.stride), j))));
+            Value x =
+                e_.load_vector(e_.at(vectors.pointer, e_.add(e_.mul(other, vectors.stride), d)));
+            return {e_.fma(e_.fmul(weight, x), decay_between(rows, columns, i, j, d), acc[0])};
+          });
+      e_.store(sum[0], e_.at(to.pointer, e_.add(e_.mul(own, to.stride), d)));
+    });
+  });
+}
+
+}  // namespace linnet::cpu

@@ -1,0 +1,61 @@
+// Vector code for whole tiles: copies with conversion, running sums, reductions, scores under
+// decay, and the inverse.
+#pragma once
+
+#include "compiler/cpu/blocks.h"
+
+namespace linnet::cpu {
+
+class TileOps {
+ public:
+  TileOps(Emitter& emitter, const TileProgram& program, Memory& memory, BlockEvaluator& blocks)
+      : e_(emitter), program_(program), memory_(memory), blocks_(blocks) {}
+
+  mlir::Type type_of(chunk::Precision storage);
+
+  // Between the caller's memory, `step` numbers from token to token, and a tile; rows from `valid`
+  // on are zero.
+  void load_rows(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
+                 mlir::Value valid);
+  void load_column(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
+                   mlir::Value valid);
+  void load_row(mlir::Value from, chunk::Precision storage, mlir::Value to, int64_t columns);
+  void store_rows(Buffer from, mlir::Value to, mlir::Value step, chunk::Precision storage,
+                  mlir::Value valid);
+  void store_column(Buffer from, mlir::Value to, mlir::Value step, chunk::Precision storage,
+                    mlir::Value valid);
+
+  void fill_zero(Buffer to);
+  void copy(Buffer from, Buffer to);
+  void add_to(Buffer from, Buffer to);
+  void transpose(Buffer from, Buffer to);
+
+  // A fusible value, block by block; triangular operands make every block of rows its own code.
+  void emit_blocks(mlir::Value value, Buffer to, bool triangular);
+  // Any other op.
+  void emit(mlir::Operation* op, Buffer to);
+
+ private:
+  void for_each_vector(Buffer buffer, llvm::function_ref<void(mlir::Value index)> body);
+  mlir::Value widen(mlir::Value value);
+  mlir::Value narrow(mlir::Value value, chunk::Precision storage);
+  mlir::Value load_as_f32(mlir::Value from, mlir::Value index, chunk::Precision storage,
+                          bool vector);
+  void store_as(mlir::Value value, mlir::Value to, mlir::Value index, chunk::Precision storage);
+
+  void cumsum(chunk::CumsumOp op, Buffer to);
+  void reduce(chunk::ReduceOp op, Buffer to);
+  void inverse(chunk::InverseUnitLowerOp op, Buffer to);
+  void decay_dot(chunk::DecayDotOp op, Buffer to);
+  void decay_apply(chunk::DecayApplyOp op, Buffer to);
+  // exp(rows_i - columns_j) of one vector of channels.
+  mlir::Value decay_between(Buffer rows, Buffer columns, mlir::Value i, mlir::Value j,
+                            mlir::Value d);
+
+  Emitter& e_;
+  const TileProgram& program_;
+  Memory& memory_;
+  BlockEvaluator& blocks_;
+};
+
+}  // namespace linnet::cpu

@@ -1,0 +1,19 @@
+// How a problem is computed: everything a tuner may choose, nothing a result depends on but
+// rounding.
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/passes/passes.h"
+
+namespace linnet {
+
+struct Schedule {
+  int64_t chunk = 16;            // tokens of a chunk; 1: the plain recurrence
+  bool fuse_stages = true;       // maps run inside the loop of the scan beside them, chunk by chunk
+  int64_t register_rows = 8;     // rows of a block of sums kept in registers
+  int64_t register_vectors = 2;  // vectors of a row of such a block
+  StageOptions stages;
+};
+
+}  // namespace linnet
