@@ -11,7 +11,7 @@ packages=(
   python3-venv python3-dev
   graphviz
 )
-python_packages=(pip wheel pybind11 "torch==2.13.0" pytest numpy "nvidia-cuda-nvrtc>=13,<14" "clang-format==19.1.7")
+python_packages=(pip wheel pybind11 "torch==2.13.0" pytest numpy "nvidia-cuda-nvrtc>=13,<14" "clang-format==19.1.7" "cuda-bindings>=13,<14")
 
 say() { printf '\033[1m[setup]\033[0m %s\n' "$*"; }
 

@@ -21,6 +21,8 @@ class Memory {
   virtual Buffer buffer_of(mlir::Value value) = 0;  // of a value that is in memory
   virtual bool in_memory(mlir::Value value) = 0;
   virtual Buffer transposed(mlir::Value value) = 0;  // a transposed copy, made before
+  // exp of a gate, token by token: what one step decays by; made before.
+  virtual Buffer steps(mlir::Value gate) = 0;
   virtual mlir::Value valid_rows() = 0;
 };
 

@@ -63,6 +63,7 @@ class Kernel : public Memory {
   Buffer transposed(Value value) override {
     return transposed_.find(program_.origin(value))->second;
   }
+  Buffer steps(Value gate) override { return steps_.find(program_.origin(gate))->second; }
   Value valid_rows() override { return valid_rows_; }
 
  private:
@@ -253,6 +254,7 @@ class Kernel : public Memory {
   }
 
   void emit_root(mlir::Operation* op, Buffer target) {
+    if (auto gate = tile_ops_.stepwise_gate(op)) make_steps(*gate);
     if (!is_fusible(op)) return tile_ops_.emit(op, target);
     evaluating_ = op->getResult(0);
     bool triangular = false;
@@ -262,6 +264,16 @@ class Kernel : public Memory {
     });
     tile_ops_.emit_blocks(op->getResult(0), target, triangular);
     evaluating_ = Value();
+  }
+
+  void make_steps(Value gate) {
+    gate = program_.origin(gate);
+    if (steps_.contains(gate)) return;
+    auto [it, fresh] = steps_offsets_.try_emplace(gate, scratch_used_);
+    if (fresh) scratch_used_ += floats_of(tile_of(gate));
+    Buffer target = shaped(e_.at(scratch_, e_.i64(it->second)), tile_of(gate));
+    tile_ops_.exp_of(buffer_of(gate), target);
+    steps_[gate] = target;
   }
 
   void make_transposed(Value value) {
@@ -345,6 +357,7 @@ class Kernel : public Memory {
     }
     buffers_ = kept;
     transposed_.clear();
+    steps_.clear();
   }
 
   const TileProgram& program_;
@@ -356,9 +369,9 @@ class Kernel : public Memory {
   std::map<std::string, Bound> bound_;
   Value tokens_, scratch_, workspace_base_, workspace_chunk_, valid_rows_, evaluating_;
   int64_t scratch_used_ = 0, workspace_used_ = 0;
-  llvm::DenseMap<Value, Buffer> buffers_, transposed_;
+  llvm::DenseMap<Value, Buffer> buffers_, transposed_, steps_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
-  llvm::DenseMap<Value, int64_t> workspace_, scratch_offsets_, transposed_offsets_;
+  llvm::DenseMap<Value, int64_t> workspace_, scratch_offsets_, transposed_offsets_, steps_offsets_;
 };
 
 }  // namespace

@@ -224,10 +224,6 @@ void TileOps::reduce(ReduceOp op, Buffer to) {
     return e_.select(e_.columns_up_to(e_.i64(v * e_.lanes()), e_.i64(columns), true), x,
                      e_.splat(0.f));
   };
-  auto total = [&](Value x) -> Value {
-    return e_.builder().create<mlir::vector::ReductionOp>(e_.loc(),
-                                                          mlir::vector::CombiningKind::ADD, x);
-  };
   if (over_rows && !over_columns) {
     Values sums = e_.loop(e_.i64(0), e_.i64(rows), 1, Values(vectors, e_.splat(0.f)),
                           [&](Value i, const Values& acc) {
@@ -283,6 +279,129 @@ void TileOps::inverse(InverseUnitLowerOp op, Buffer to) {
   });
 }
 
+// The sum of a vector's lanes, as a tree.
+Value TileOps::total(Value vector) {
+  return e_.builder().create<mlir::vector::ReductionOp>(e_.loc(), mlir::vector::CombiningKind::ADD,
+                                                        vector, arith::FastMathFlags::reassoc);
+}
+
+void TileOps::exp_of(Buffer from, Buffer to) {
+  for_each_vector(to, [&](Value at) {
+    e_.store(e_.exp(e_.load_vector(e_.at(from.pointer, at))), e_.at(to.pointer, at));
+  });
+}
+
+namespace {
+
+// How a running gate relates to the token's own: inclusive or exclusive of it.
+CumsumOp running(const TileProgram& program, Value gate) {
+  auto cumsum = program.origin(gate).getDefiningOp<CumsumOp>();
+  return cumsum && !cumsum.getReverse() ? cumsum : CumsumOp();
+}
+
+}  // namespace
+
+std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {
+  if (!llvm::isa<DecayDotOp, DecayApplyOp>(op)) return std::nullopt;
+  CumsumOp rows = running(program_, op->getOperand(2)),
+           columns = running(program_, op->getOperand(3));
+  if (!rows || !columns ||
+      program_.origin(rows.getSource()) != program_.origin(columns.getSource()))
+    return std::nullopt;
+  Value gate = program_.origin(rows.getSource());
+  bool here =
+      gate.getDefiningOp<InputOp>() || program_.loop_of(gate) == program_.loop_of(op->getResult(0));
+  return here ? std::optional(gate) : std::nullopt;
+}
+
+// Along a row of scores from the diagonal to the left, each step multiplies the row's vector by one
+// more token's decay: no exponential a pair, nothing above one, and no difference of large sums.
+void TileOps::decay_dot_stepwise(DecayDotOp op, Buffer to) {
+  Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
+  Buffer step = memory_.steps(*stepwise_gate(op));
+  bool rows_before = running(program_, op.getRows()).getExclusive();
+  bool columns_before = running(program_, op.getColumns()).getExclusive();
+  bool strict = op.getTriangle() == Triangle::strict_lower;
+  int64_t vectors = a.stride / e_.lanes(), group = e_.lanes() == 16 ? 16 : 8;
+  auto load = [&](Buffer x, Value i, int64_t v) {
+    return e_.load_vector(e_.at(x.pointer, e_.add(e_.mul(i, x.stride), v * e_.lanes())));
+  };
+  fill_zero(to);
+  for (int64_t first = 0; first < vectors; first += group) {
+    int64_t count = std::min(group, vectors - first);
+    e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+      Values row;
+      for (int64_t v = 0; v < count; ++v) {
+        Value x = load(a, i, first + v);
+        row.push_back(!rows_before && columns_before ? e_.fmul(x, load(step, i, first + v)) : x);
+      }
+      // Where the row does not see its own token's decay but the column does, the walk starts one
+      // to the left.
+      bool skip_diagonal = rows_before && !columns_before;
+      Value begin = e_.i64(skip_diagonal ? 1 : 0), end = e_.add(i, 1);
+      e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {
+        Value j = e_.sub(i, t);
+        Value sum = e_.fmul(decayed[0], load(b, j, first));
+        for (int64_t v = 1; v < count; ++v) sum = e_.fma(decayed[v], load(b, j, first + v), sum);
+        Value place = e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j));
+        Value score = total(sum);
+        if (first > 0) score = e_.fadd(score, e_.load(place));
+        e_.store(score, place);
+        // The step to column j - 1; at the first column it goes nowhere.
+        Value next = columns_before
+                         ? e_.builder().create<arith::MaxSIOp>(e_.loc(), e_.add(j, -1), e_.i64(0))
+                         : j;
+        Values further;
+        for (int64_t v = 0; v < count; ++v)
+          further.push_back(e_.fmul(decayed[v], load(step, next, first + v)));
+        return further;
+      });
+      if (strict && !skip_diagonal)
+        e_.store(e_.f32(0), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), i)));
+    });
+  }
+}
+
+// The same walk for the adjoints: to the left along a row, or down along a column.
+void TileOps::decay_apply_stepwise(DecayApplyOp op, Buffer to) {
+  Buffer matrix = memory_.buffer_of(op.getMatrix()), vectors = memory_.buffer_of(op.getVectors());
+  Buffer step = memory_.steps(*stepwise_gate(op));
+  bool rows_before = running(program_, op.getRows()).getExclusive();
+  bool columns_before = running(program_, op.getColumns()).getExclusive();
+  bool by_rows = op.getSide() == Side::rows;
+  bool own_step = !rows_before && columns_before;  // the pair on the diagonal decays
+  bool skip = (rows_before && !columns_before);    // it is not there at all
+  bool drop = op.getTriangle() == Triangle::strict_lower && !skip;  // or not wanted
+  auto load = [&](Buffer x, Value i, Value d) {
+    return e_.load_vector(e_.at(x.pointer, e_.add(e_.mul(i, x.stride), d)));
+  };
+  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value own) {
+    Value count = by_rows ? e_.add(own, 1) : e_.sub(e_.i64(to.rows), own);
+    e_.loop(e_.i64(0), e_.i64(to.stride), e_.lanes(), [&](Value d) {
+      Value decay = own_step ? load(step, own, d) : e_.splat(1.f);
+      auto walk = [&](Value t, const Values& state) -> Values {
+        Value other = by_rows ? e_.sub(own, t) : e_.add(own, t);
+        Value i = by_rows ? own : other, j = by_rows ? other : own;
+        Value weight = e_.load(e_.at(matrix.pointer, e_.add(e_.mul(i, matrix.stride), j)));
+        Value sum = e_.fma(e_.splat(weight), e_.fmul(load(vectors, other, d), state[0]), state[1]);
+        Value next = by_rows ? e_.builder().create<arith::MaxSIOp>(
+                                   e_.loc(), e_.add(other, columns_before ? -1 : 0), e_.i64(0))
+                             : e_.minimum(e_.add(other, rows_before ? 0 : 1), e_.i64(to.rows - 1));
+        return {e_.fmul(state[0], load(step, next, d)), sum};
+      };
+      Values state{decay, e_.splat(0.f)};
+      if (drop) {  // pass the diagonal without adding it
+        Value next = by_rows ? e_.builder().create<arith::MaxSIOp>(
+                                   e_.loc(), e_.add(own, columns_before ? -1 : 0), e_.i64(0))
+                             : e_.minimum(e_.add(own, rows_before ? 0 : 1), e_.i64(to.rows - 1));
+        state[0] = e_.fmul(decay, load(step, next, d));
+      }
+      state = e_.loop(e_.i64(skip || drop ? 1 : 0), count, 1, state, walk);
+      e_.store(state[1], e_.at(to.pointer, e_.add(e_.mul(own, to.stride), d)));
+    });
+  });
+}
+
 Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Value d) {
   Value own = e_.load_vector(e_.at(rows.pointer, e_.add(e_.mul(i, rows.stride), d)));
   Value other = e_.load_vector(e_.at(columns.pointer, e_.add(e_.mul(j, columns.stride), d)));
@@ -291,6 +410,7 @@ Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Valu
 
 // E3: every pair of rows and columns under the triangle, one exponential a channel.
 void TileOps::decay_dot(DecayDotOp op, Buffer to) {
+  if (stepwise_gate(op)) return decay_dot_stepwise(op, to);
   Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
   Buffer rows = memory_.buffer_of(op.getRows()), columns = memory_.buffer_of(op.getColumns());
   bool strict = op.getTriangle() == Triangle::strict_lower;
@@ -304,14 +424,13 @@ void TileOps::decay_dot(DecayDotOp op, Buffer to) {
                     Value y = e_.load_vector(e_.at(b.pointer, e_.add(e_.mul(j, b.stride), d)));
                     return {e_.fma(e_.fmul(x, y), decay_between(rows, columns, i, j, d), acc[0])};
                   });
-      Value total = e_.builder().create<mlir::vector::ReductionOp>(
-          e_.loc(), mlir::vector::CombiningKind::ADD, sum[0]);
-      e_.store(total, e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j)));
+      e_.store(total(sum[0]), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j)));
     });
   });
 }
 
 void TileOps::decay_apply(DecayApplyOp op, Buffer to) {
+  if (stepwise_gate(op)) return decay_apply_stepwise(op, to);
   Buffer matrix = memory_.buffer_of(op.getMatrix()), vectors = memory_.buffer_of(op.getVectors());
   Buffer rows = memory_.buffer_of(op.getRows()), columns = memory_.buffer_of(op.getColumns());
   bool strict = op.getTriangle() == Triangle::strict_lower, by_rows = op.getSide() == Side::rows;

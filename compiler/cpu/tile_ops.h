@@ -30,6 +30,11 @@ class TileOps {
   void add_to(Buffer from, Buffer to);
   void transpose(Buffer from, Buffer to);
 
+  void exp_of(Buffer from, Buffer to);
+  // The gate whose running sum a decay_dot or its adjoint goes along, if its rows and columns go
+  // along one.
+  std::optional<mlir::Value> stepwise_gate(mlir::Operation* op);
+
   // A fusible value, block by block; triangular operands make every block of rows its own code.
   void emit_blocks(mlir::Value value, Buffer to, bool triangular);
   // Any other op.
@@ -48,6 +53,9 @@ class TileOps {
   void inverse(chunk::InverseUnitLowerOp op, Buffer to);
   void decay_dot(chunk::DecayDotOp op, Buffer to);
   void decay_apply(chunk::DecayApplyOp op, Buffer to);
+  void decay_dot_stepwise(chunk::DecayDotOp op, Buffer to);
+  void decay_apply_stepwise(chunk::DecayApplyOp op, Buffer to);
+  mlir::Value total(mlir::Value vector);
   // exp(rows_i - columns_j) of one vector of channels.
   mlir::Value decay_between(Buffer rows, Buffer columns, mlir::Value i, mlir::Value j,
                             mlir::Value d);
