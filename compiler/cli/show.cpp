@@ -28,11 +28,10 @@ struct Show : GraphArguments {
 
   void run() {
     auto context = make_context();
-    static const std::map<std::string, std::string> last_pass = {{"law", ""},
-                                                                 {"graph", "fold-gate"},
-                                                                 {"backward", "differentiate"},
-                                                                 {"stages", ""},
-                                                                 {"decode", "decode"}};
+    static const std::map<std::string, std::string> last_pass = {
+        {"law", ""},    {"graph", "fold-gate"}, {"backward", "differentiate"},
+        {"stages", ""}, {"decode", "decode"},   {"tile", ""},
+        {"asm", ""}};
     if (!last_pass.contains(stage))
       throw UserError(fmt::format(
           "--stage: expected one of law, graph, backward, stages, decode, tile, asm; got '{}'",

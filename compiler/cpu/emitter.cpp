@@ -48,6 +48,16 @@ Value Emitter::select(Value condition, Value a, Value b) {
   return b_.create<arith::SelectOp>(loc(), condition, a, b);
 }
 
+std::pair<Value, Value> Emitter::exchange(Value a, Value b, int64_t half) {
+  llvm::SmallVector<int64_t> low, high;  // lanes of a, then of b
+  for (int64_t k = 0; k < lanes_; ++k) {
+    low.push_back(k & half ? lanes_ + k - half : k);
+    high.push_back(k & half ? lanes_ + k : k + half);
+  }
+  return {b_.create<mlir::vector::ShuffleOp>(loc(), a, b, low),
+          b_.create<mlir::vector::ShuffleOp>(loc(), a, b, high)};
+}
+
 Value Emitter::columns_up_to(Value first_column, Value row, bool below) {
   Value limit = b_.create<arith::TruncIOp>(loc(), b_.getI32Type(), sub(row, first_column));
   Value limits = b_.create<mlir::vector::SplatOp>(loc(), limit, int_vector_type());

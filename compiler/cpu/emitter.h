@@ -39,6 +39,8 @@ class Emitter {
   mlir::Value fmul(mlir::Value a, mlir::Value b);
   mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c);
   mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b);
+  // Two rows of a block to be transposed: parts of `half` lanes change places across the diagonal.
+  std::pair<mlir::Value, mlir::Value> exchange(mlir::Value a, mlir::Value b, int64_t half);
   // Lanes whose column is at most (below: less than) the row.
   mlir::Value columns_up_to(mlir::Value first_column, mlir::Value row, bool below);
 

@@ -21,12 +21,28 @@ mlir::Type TileOps::type_of(Precision storage) {
   return b.getF32Type();
 }
 
+// bf16 is the upper half of an f32.
 Value TileOps::widen(Value value) {
-  mlir::Type type = value.getType(), element = mlir::getElementTypeOrSelf(type);
+  auto& b = e_.builder();
+  mlir::Type element = mlir::getElementTypeOrSelf(value.getType());
   if (element.isF32()) return value;
-  mlir::Type f32 = e_.f32_type();
-  if (auto vector = llvm::dyn_cast<mlir::VectorType>(type)) f32 = vector.clone(f32);
-  return e_.builder().create<arith::ExtFOp>(e_.loc(), f32, value);
+  auto vector = llvm::dyn_cast<mlir::VectorType>(value.getType());
+  auto like = [&](mlir::Type type) -> mlir::Type {
+    return vector ? mlir::Type(vector.clone(type)) : type;
+  };
+  if (element.isF16()) return b.create<arith::ExtFOp>(e_.loc(), like(e_.f32_type()), value);
+  Value bits = b.create<arith::BitcastOp>(e_.loc(), like(b.getI16Type()), value);
+  bits = b.create<arith::ExtUIOp>(e_.loc(), like(b.getI32Type()), bits);
+  bits = b.create<arith::ShLIOp>(e_.loc(), bits, int_like(bits, 16));
+  return b.create<arith::BitcastOp>(e_.loc(), like(e_.f32_type()), bits);
+}
+
+// A whole number of the shape of a vector or scalar of i32.
+Value TileOps::int_like(Value value, int32_t number) {
+  auto& b = e_.builder();
+  auto vector = llvm::dyn_cast<mlir::VectorType>(value.getType());
+  if (!vector) return b.create<arith::ConstantOp>(e_.loc(), b.getI32IntegerAttr(number));
+  return b.create<arith::ConstantOp>(e_.loc(), mlir::DenseElementsAttr::get(vector, number));
 }
 
 // To nearest even; bf16 by integer arithmetic, which every machine has.
@@ -39,23 +55,16 @@ Value TileOps::narrow(Value value, Precision storage) {
     return vector ? mlir::Type(vector.clone(element)) : element;
   };
   if (storage == Precision::f16) return b.create<arith::TruncFOp>(e_.loc(), like(narrow), value);
-  auto number = [&](int32_t n) -> Value {
-    auto type = like(b.getI32Type());
-    mlir::TypedAttr attr =
-        vector
-            ? mlir::TypedAttr(mlir::DenseElementsAttr::get(llvm::cast<mlir::ShapedType>(type), n))
-            : mlir::TypedAttr(b.getI32IntegerAttr(n));
-    return b.create<arith::ConstantOp>(e_.loc(), attr);
-  };
   Value bits = b.create<arith::BitcastOp>(e_.loc(), like(b.getI32Type()), value);
   Value odd = b.create<arith::AndIOp>(
-      e_.loc(), b.create<arith::ShRUIOp>(e_.loc(), bits, number(16)), number(1));
-  Value rounded = b.create<arith::AddIOp>(e_.loc(), bits,
-                                          b.create<arith::AddIOp>(e_.loc(), odd, number(0x7fff)));
+      e_.loc(), b.create<arith::ShRUIOp>(e_.loc(), bits, int_like(bits, 16)), int_like(bits, 1));
+  Value rounded = b.create<arith::AddIOp>(
+      e_.loc(), bits, b.create<arith::AddIOp>(e_.loc(), odd, int_like(bits, 0x7fff)));
   Value nan = b.create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::UNO, value, value);
-  rounded = b.create<arith::SelectOp>(e_.loc(), nan, number(0x7fc00000), rounded);
-  Value high = b.create<arith::TruncIOp>(e_.loc(), like(b.getI16Type()),
-                                         b.create<arith::ShRUIOp>(e_.loc(), rounded, number(16)));
+  rounded = b.create<arith::SelectOp>(e_.loc(), nan, int_like(bits, 0x7fc00000), rounded);
+  Value high =
+      b.create<arith::TruncIOp>(e_.loc(), like(b.getI16Type()),
+                                b.create<arith::ShRUIOp>(e_.loc(), rounded, int_like(bits, 16)));
   return b.create<arith::BitcastOp>(e_.loc(), like(narrow), high);
 }
 
@@ -140,8 +149,28 @@ void TileOps::add_to(Buffer from, Buffer to) {
   });
 }
 
+// Square blocks of whole vectors by exchanging halves, quarters, ... between rows; what is left
+// over one by one.
 void TileOps::transpose(Buffer from, Buffer to) {
-  e_.loop(e_.i64(0), e_.i64(from.rows), 1, [&](Value i) {
+  int64_t lanes = e_.lanes(), whole = from.rows / lanes * lanes;
+  auto block = [&](Value row, Value column, int64_t columns) {
+    Values rows;
+    for (int64_t i = 0; i < lanes; ++i)
+      rows.push_back(
+          e_.load_vector(e_.at(from.pointer, e_.add(e_.mul(e_.add(row, i), from.stride), column))));
+    for (int64_t half = lanes / 2; half > 0; half /= 2)
+      for (int64_t i = 0; i < lanes; ++i)
+        if (!(i & half))
+          std::tie(rows[i], rows[i + half]) = e_.exchange(rows[i], rows[i + half], half);
+    for (int64_t j = 0; j < columns; ++j)
+      e_.store(rows[j], e_.at(to.pointer, e_.add(e_.mul(e_.add(column, j), to.stride), row)));
+  };
+  int64_t full = from.columns / lanes * lanes;
+  e_.loop(e_.i64(0), e_.i64(whole), lanes, [&](Value row) {
+    e_.loop(e_.i64(0), e_.i64(full), lanes, [&](Value column) { block(row, column, lanes); });
+    if (full < from.columns) block(row, e_.i64(full), from.columns - full);
+  });
+  e_.loop(e_.i64(whole), e_.i64(from.rows), 1, [&](Value i) {
     e_.loop(e_.i64(0), e_.i64(from.columns), 1, [&](Value j) {
       Value x = e_.load(e_.at(from.pointer, e_.add(e_.mul(i, from.stride), j)));
       e_.store(x, e_.at(to.pointer, e_.add(e_.mul(j, to.stride), i)));

@@ -43,6 +43,7 @@ class TileOps {
  private:
   void for_each_vector(Buffer buffer, llvm::function_ref<void(mlir::Value index)> body);
   mlir::Value widen(mlir::Value value);
+  mlir::Value int_like(mlir::Value value, int32_t number);
   mlir::Value narrow(mlir::Value value, chunk::Precision storage);
   mlir::Value load_as_f32(mlir::Value from, mlir::Value index, chunk::Precision storage,
                           bool vector);

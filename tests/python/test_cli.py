@@ -64,6 +64,18 @@ def test_draw_writes_a_picture(tmp_path):
     assert "<svg" in text and "A_qk" in text and "next chunk" in text
 
 
+def test_bench_times_a_kernel_on_this_cpu():
+    text = linnet("bench", "gla", "--tokens", "100", "--heads", "2", "--runs", "2", "--dtype", "bf16")
+    line = [l for l in text.splitlines() if l.startswith("gla")][0]
+    assert float(line.split()[2]) > 0
+
+
+def test_show_tile_and_assembly():
+    text = linnet("show", "kda", "--stage", "tile", "--chunk", "16")
+    assert "loop over chunks of 16, forward" in text and "scratch" in text
+    assert "ymm" in linnet("show", "gla", "--stage", "asm", "--chunk", "16", "--target-cpu", "x86-64-v3")
+
+
 def test_bench_is_within_the_promise():
     line = [l for l in linnet("bench", "--compile", "kda").splitlines() if l.startswith("kda")][0]
     assert float(line.split()[-1]) < 30  # ms, forward and backward
@@ -83,7 +95,10 @@ def test_bench_is_within_the_promise():
         (["draw", "kda", "-o", "/nonexistent/x.dot"], ["/nonexistent/x.dot", "cannot be written"]),
         (["check"], ["expected the names of ops, or --all"]),
         (["check", "kda", "--tokens=-3"], ["--tokens", "-3"]),
-        (["bench"], ["--compile"]),
+        (["bench", "kda", "--dtype", "f64"], ["--dtype", "got 'f64'"]),
+        (["bench", "kda", "--tokens", "0"], ["--tokens", "at least 1"]),
+        (["check", "kda", "--device", "gpu"], ["--device", "got 'gpu'"]),
+        (["show", "kda", "--stage", "asm", "--target-cpu", "z80"], ["target-cpu", "got 'z80'"]),
     ],
 )
 def test_bad_input_is_named(arguments, parts):
