@@ -14,6 +14,7 @@ demo: build
 	@echo && echo "== the chunk algorithm derived from it" && build/bin/linnet show kda --stage graph
 	@echo && echo "== held against a token-by-token reference, forward and backward" && build/bin/linnet check kda
 	@echo && echo "== how long the derivation takes" && build/bin/linnet bench --compile kda
+	@echo && echo "== compiled for this machine's CPU" && build/bin/linnet bench kda --runs 5 && build/bin/linnet bench kda --runs 5 --direction backward
 	@build/bin/linnet draw kda -o build/kda.svg
 
 test: build
