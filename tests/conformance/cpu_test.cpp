@@ -2,6 +2,8 @@
 // and gate mode.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "compiler/cpu/run.h"
 #include "tests/check/check.h"
 
@@ -27,6 +29,99 @@ TEST_CASE("cpu: compiled graphs meet the reference, every op and gate mode") {
       }
     }
     CHECK_FALSE(taken.empty());
+  }
+}
+
+namespace {
+
+// A forward kernel of an op for this machine, with the graph it came from.
+struct Compiled {
+  explicit Compiled(const std::string& op, Direction direction = Direction::forward)
+      : problem{.op = op, .key_dim = 60, .value_dim = 36}, context(make_context()) {
+    module =
+        derive(*context, ops::find(op).define, problem, {.chunk_size = 16, .direction = direction});
+    kernel.emplace(cpu::CompiledKernel::compile(TileProgram(graph_of(*module), {.chunk = 16}),
+                                                cpu::Target::host()));
+  }
+  Problem problem;
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::optional<cpu::CompiledKernel> kernel;
+};
+
+// The rows of tokens [first, first + count) of a token tensor.
+std::vector<double> tokens_of(const std::vector<double>& all, int64_t tokens, int64_t first,
+                              int64_t count) {
+  int64_t width = all.size() / tokens;
+  return {all.begin() + first * width, all.begin() + (first + count) * width};
+}
+
+}  // namespace
+
+TEST_CASE("cpu: a sequence gives the same bits alone and among others") {
+  for (const char* op : {"kda", "gated_delta_rule", "rwkv7"}) {
+    CAPTURE(op);
+    Compiled forward(op);
+    Layout packed{1, 2, {15, 130, 0, 7}}, alone{1, 2, {130}};
+    Tensors inputs = check::random_inputs(graph_of(*forward.module), forward.problem, packed, {});
+    Tensors own;
+    for (auto input : graph_of(*forward.module).getBody().getOps<chunk::InputOp>()) {
+      const auto& values = inputs[input.getName().str()];
+      bool by_token = input.getScope() == chunk::Scope::token,
+           by_sequence = input.getScope() == chunk::Scope::sequence;
+      own[input.getName().str()] = by_token      ? tokens_of(values, packed.tokens(), 15, 130)
+                                   : by_sequence ? tokens_of(values, 4, 1, 1)
+                                                 : values;
+    }
+    Tensors all = cpu::run(*forward.kernel, packed, inputs),
+            single = cpu::run(*forward.kernel, alone, own);
+    CHECK(single["o"] == tokens_of(all["o"], packed.tokens(), 15, 130));
+    CHECK(single["final_state"] == tokens_of(all["final_state"], 4, 1, 1));
+  }
+}
+
+TEST_CASE("cpu: changing a token leaves the outputs before it the same to the bit") {
+  for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "gated_delta_product"}) {
+    CAPTURE(op);
+    Compiled forward(op);
+    Layout layout{1, 1, {50}};
+    GraphOp graph = graph_of(*forward.module);
+    Tensors inputs = check::random_inputs(graph, forward.problem, layout, {.seed = 1});
+    Tensors other = check::random_inputs(graph, forward.problem, layout, {.seed = 2}),
+            changed = inputs;
+    for (auto input : graph.getBody().getOps<chunk::InputOp>()) {
+      if (input.getScope() != chunk::Scope::token) continue;
+      auto& values = changed[input.getName().str()];
+      int64_t width = values.size() / 50;
+      std::copy_n(other[input.getName().str()].begin() + 20 * width, width,
+                  values.begin() + 20 * width);
+    }
+    auto before = cpu::run(*forward.kernel, layout, inputs)["o"],
+         after = cpu::run(*forward.kernel, layout, changed)["o"];
+    CHECK(tokens_of(before, 50, 0, 20) == tokens_of(after, 50, 0, 20));
+    CHECK(tokens_of(before, 50, 20, 30) != tokens_of(after, 50, 20, 30));
+  }
+}
+
+TEST_CASE("cpu: gates at -1000, at 0 and at -5 give no NaN and no infinity, forward or backward") {
+  for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "rwkv7", "retention"}) {
+    Compiled forward(op), backward(op, Direction::backward);
+    Layout layout{1, 2, {50, 0, 3}};
+    for (check::Gates gates :
+         {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
+      CAPTURE(op);
+      Tensors inputs = check::random_inputs(graph_of(*forward.module), forward.problem, layout,
+                                            {.gates = gates});
+      Tensors gradients = check::random_output_gradients(graph_of(*forward.module), layout, 3),
+              all = inputs;
+      all.insert(gradients.begin(), gradients.end());
+      for (const Tensors& results :
+           {cpu::run(*forward.kernel, layout, inputs), cpu::run(*backward.kernel, layout, all)})
+        for (const auto& [name, values] : results) {
+          CAPTURE(name);
+          CHECK(llvm::all_of(values, [](double x) { return std::isfinite(x); }));
+        }
+    }
   }
 }
 
