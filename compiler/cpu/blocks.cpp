@@ -186,7 +186,7 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     }
     return acc;
   };
-  constexpr int64_t kUnroll = 4;
+  constexpr int64_t kUnroll = 2;
   int64_t even = from + (to - from) / kUnroll * kUnroll;
   if (even > from)
     sums = e_.loop(e_.i64(from), e_.i64(even), kUnroll, sums, [&](Value k, const Values& acc) {
