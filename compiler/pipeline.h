@@ -10,8 +10,6 @@
 
 namespace linnet {
 
-enum class Direction { forward, backward };
-
 struct PipelineOptions {
   int64_t chunk_size = 64;  // 1: the plain recurrence
   Direction direction = Direction::forward;

@@ -1,34 +1,26 @@
-// What is asked for: an op with its sizes and modes. Nothing about how or where it runs.
+// Problems in the terms of the dialect.
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "compiler/dialect/chunk.h"
+#include "linnet/problem.h"
 
 namespace linnet {
 
-// How the input of a gate becomes a log decay (MATH.md b).
-enum class Gate {
-  pre,       // the input is the log decay
-  softplus,  // -exp(A_log) softplus(g + dt_bias)
-  bounded,   // lower_bound sigmoid(exp(A_log) (g + dt_bias))
-};
-
-// How the input of a strength becomes one.
-enum class Beta { plain, sigmoid, twice_sigmoid };
-
-struct Problem {
-  std::string op;
-  int64_t key_dim = 128, value_dim = 128;
-  Gate gate = Gate::pre;
-  // Of a bounded gate; for a pre-gated input the caller's promise, 0 meaning none.
-  float lower_bound = 0;
-  bool has_A_log = true;  // bounded only: without it exp(A_log) is 1
-  Beta beta = Beta::plain;
-  bool l2norm = false;
-  chunk::Precision precision =
-      chunk::Precision::f32;  // of inputs, outputs and operands of products
-};
+inline chunk::Precision precision_of(DType type) {
+  return type == DType::bf16  ? chunk::Precision::bf16
+         : type == DType::f16 ? chunk::Precision::f16
+                              : chunk::Precision::f32;
+}
+// Of the operands of products.
+inline chunk::Precision precision_of(const Problem& problem) {
+  return problem.tf32 ? chunk::Precision::tf32 : precision_of(problem.dtype);
+}
+// The other way, for tests and commands that name a precision.
+inline void choose_precision(Problem& problem, chunk::Precision precision) {
+  problem.tf32 = precision == chunk::Precision::tf32;
+  problem.dtype = precision == chunk::Precision::bf16  ? DType::bf16
+                  : precision == chunk::Precision::f16 ? DType::f16
+                                                       : DType::f32;
+}
 
 }  // namespace linnet

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "compiler/cli/commands.h"
-#include "compiler/cpu/trial.h"
+#include "compiler/cli/workload.h"
 #include "compiler/flops.h"
 #include "linnet/error.h"
 #include "ops/registry.h"
@@ -31,7 +31,7 @@ double median_ms(int runs, F call) {
 
 struct Bench {
   std::vector<std::string> ops;
-  int64_t chunk = 0, tokens = 4096, heads = 8, key_dim = 128, value_dim = 128;
+  int64_t chunk = 0, batch = 1, tokens = 4096, heads = 8, key_dim = 128, value_dim = 128;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   int runs = 15;
   std::string dtype = "f32", direction = "forward";
@@ -41,11 +41,11 @@ struct Bench {
     if (runs < 1) throw UserError(fmt::format("--runs: expected at least 1, got {}", runs));
     if (tokens < 1 || heads < 1 || threads < 1)
       throw UserError("--tokens, --heads, --threads: expected at least 1");
-    if (dtype != "f32" && dtype != "bf16")
-      throw UserError(fmt::format("--dtype: expected f32 or bf16; got '{}'", dtype));
-    if (direction != "forward" && direction != "backward")
+    if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
+      throw UserError(fmt::format("--dtype: expected f32, bf16 or f16; got '{}'", dtype));
+    if (direction != "forward" && direction != "backward" && direction != "decode")
       throw UserError(
-          fmt::format("--direction: expected forward or backward; got '{}'", direction));
+          fmt::format("--direction: expected forward, backward or decode; got '{}'", direction));
     if (ops.empty())
       for (const auto& entry : linnet::ops::registry()) ops.push_back(entry.name);
     compile ? time_derivation() : time_cpu();
@@ -75,40 +75,42 @@ struct Bench {
     }
   }
 
-  // The kernel for one sequence on this machine's CPU, heads over the threads.
+  // Calls of built ops on this machine's CPU.
   void time_cpu() {
-    auto target = cpu::Target::host();
+    Device device = Device::open("cpu", {.threads = static_cast<int>(threads)});
+    Direction way = direction == "forward"    ? Direction::forward
+                    : direction == "backward" ? Direction::backward
+                                              : Direction::decode;
     fmt::print(
-        "{} on {} ({} floats a vector), {} threads: one sequence of {} tokens, {} heads, K {}, V "
-        "{}, {}; median of {} runs\n",
-        direction, target.cpu, target.lanes, threads, tokens, heads, key_dim, value_dim, dtype,
-        runs);
-    fmt::print("{:<21} {:>10} {:>9} {:>12} {:>9}\n", "op", "compile ms", "run ms", "tokens/s",
+        "{} on the CPU, {} threads: {} x {} tokens, {} heads, K {}, V {}, {}; median of {} runs\n",
+        direction, threads, batch, tokens, heads, key_dim, value_dim, dtype, runs);
+    fmt::print("{:<21} {:>10} {:>9} {:>12} {:>9}\n", "op", "build ms", "run ms", "tokens/s",
                "GFLOP/s");
     for (const std::string& name : ops) {
-      auto context = make_context();
-      Schedule schedule{.chunk = chunk ? chunk : 16};
       Problem problem{.op = name, .key_dim = key_dim, .value_dim = value_dim};
-      if (dtype == "bf16") problem.precision = chunk::Precision::bf16;
-      PipelineOptions options{
-          .chunk_size = schedule.chunk,
-          .direction = direction == "forward" ? Direction::forward : Direction::backward};
-      std::optional<cpu::CompiledKernel> kernel;
-      double flops = 0;
-      double compiling = median_ms(1, [&] {
-        auto module = derive(*context, linnet::ops::find(name).define, problem, options);
-        flops =
-            static_cast<double>(count_flops(graph_of(*module))) / schedule.chunk * tokens * heads;
-        kernel.emplace(
-            cpu::CompiledKernel::compile(TileProgram(graph_of(*module), schedule), target));
-      });
-      cpu::Trial trial(*kernel, tokens, heads, threads);
-      trial.run();
-      double ms = median_ms(runs, [&] { trial.run(); });
-      fmt::print("{:<21} {:>10.0f} {:>9.2f} {:>12.0f} {:>9.1f}\n", name, compiling, ms,
-                 tokens / ms * 1e3, flops / ms / 1e6);
+      if (dtype == "bf16") problem.dtype = DType::bf16;
+      if (dtype == "f16") problem.dtype = DType::f16;
+      std::optional<Op> op;
+      double building =
+          median_ms(1, [&] { op = device.build(problem, {.direction = way, .chunk = chunk}); });
+      Workload work(device, *op, {batch, tokens, heads, heads});
+      work.run();
+      double ms = median_ms(runs, [&] { work.run(); });
+      double flops = flops_of(problem, way) * tokens * heads * batch;
+      fmt::print("{:<21} {:>10.1f} {:>9.3f} {:>12.0f} {:>9.1f}\n", name, building, ms,
+                 batch * tokens / ms * 1e3, flops / ms / 1e6);
       std::fflush(stdout);
     }
+  }
+
+  // Products per token and head.
+  double flops_of(const Problem& problem, Direction way) const {
+    auto context = make_context();
+    int64_t size = way == Direction::decode ? 1 : chunk ? chunk : 16;
+    auto module = derive(
+        *context, linnet::ops::find(problem.op).define, problem,
+        {.chunk_size = size, .direction = way == Direction::backward ? way : Direction::forward});
+    return static_cast<double>(count_flops(graph_of(*module))) / size;
   }
 };
 
@@ -124,6 +126,7 @@ void add_bench(CLI::App& app) {
   command->add_option("ops", bench->ops, "recurrences; all of them if none is named");
   command->add_flag("--compile", bench->compile, "time the derivation, law to staged graph");
   command->add_option("--tokens", bench->tokens, "length of the sequence")->capture_default_str();
+  command->add_option("--batch", bench->batch, "sequences")->capture_default_str();
   command->add_option("--heads", bench->heads, "heads")->capture_default_str();
   command->add_option("--key-dim", bench->key_dim, "key channels of a head")->capture_default_str();
   command->add_option("--value-dim", bench->value_dim, "value channels of a head")

@@ -23,11 +23,12 @@ struct Check {
   bool all = false, exhaustive = false, verbose = false;
   std::vector<int64_t> tokens;
   std::string device = "interpreter";
+  std::optional<Device> opened;  // none: the interpreter
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 
   std::vector<Case> cases_of(const std::string& op) const {
     auto cases = check::cases_of(linnet::ops::find(op), exhaustive);
-    if (device == "cpu")  // NaN and causality are the graph's; here the numbers count
+    if (opened)  // NaN and causality are the graph's; here the numbers count
       std::erase_if(cases, [](const Case& c) { return c.inputs.gates != check::Gates::random; });
     if (!tokens.empty())
       for (Case& c : cases) c.layout.lengths = tokens;
@@ -35,8 +36,7 @@ struct Check {
   }
 
   void run() {
-    if (device != "interpreter" && device != "cpu")
-      throw UserError(fmt::format("--device: expected interpreter or cpu; got '{}'", device));
+    if (device != "interpreter") opened = Device::open(device, {.threads = 1});
     if (all == !ops.empty())
       throw UserError("check: expected the names of ops, or --all; not both");
     if (all)
@@ -90,7 +90,7 @@ struct Check {
     std::vector<std::string> lines;
     bool passed = true;
     try {
-      for (const Result& result : device == "cpu" ? check::compare_cpu(c) : check::check(c)) {
+      for (const Result& result : opened ? check::compare_on(*opened, c) : check::check(c)) {
         passed &= result.passed;
         std::string measured =
             result.limit > 0 ? fmt::format(" {:.2e}, limit {:g}", result.error, result.limit) : "";

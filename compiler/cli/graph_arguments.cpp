@@ -67,11 +67,11 @@ void GraphArguments::finish() {
   problem.beta = one_of<Beta>(
       "beta", beta,
       {{"plain", Beta::plain}, {"sigmoid", Beta::sigmoid}, {"2sigmoid", Beta::twice_sigmoid}});
-  problem.precision = one_of<chunk::Precision>("precision", precision,
-                                               {{"f32", chunk::Precision::f32},
-                                                {"tf32", chunk::Precision::tf32},
-                                                {"bf16", chunk::Precision::bf16},
-                                                {"f16", chunk::Precision::f16}});
+  choose_precision(problem, one_of<chunk::Precision>("precision", precision,
+                                                     {{"f32", chunk::Precision::f32},
+                                                      {"tf32", chunk::Precision::tf32},
+                                                      {"bf16", chunk::Precision::bf16},
+                                                      {"f16", chunk::Precision::f16}}));
   options.direction = one_of<Direction>(
       "direction", direction, {{"forward", Direction::forward}, {"backward", Direction::backward}});
   problem.has_A_log = !no_A_log;

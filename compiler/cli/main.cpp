@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include "compiler/cli/commands.h"
+#include "linnet/compiler.h"
 #include "linnet/error.h"
 
 int main(int argc, char** argv) {
+  linnet::use_compiler(linnet_compiler());
   CLI::App app(
       "Linnet derives chunk-wise linear attention from the law of one token.\n"
       "  linnet list                              the recurrences it knows\n"

@@ -8,7 +8,8 @@ using mlir::Value;
 namespace arith = mlir::arith;
 namespace LLVM = mlir::LLVM;
 
-Emitter::Emitter(mlir::OpBuilder& builder, int64_t lanes) : b_(builder), lanes_(lanes) {}
+Emitter::Emitter(mlir::OpBuilder& builder, int64_t lanes, bool has_fma)
+    : b_(builder), lanes_(lanes), has_fma_(has_fma) {}
 
 Value Emitter::constant(mlir::TypedAttr value) {
   return b_.create<arith::ConstantOp>(loc(), value);
@@ -42,6 +43,7 @@ Value Emitter::fadd(Value a, Value b) { return b_.create<arith::AddFOp>(loc(), a
 Value Emitter::fsub(Value a, Value b) { return b_.create<arith::SubFOp>(loc(), a, b); }
 Value Emitter::fmul(Value a, Value b) { return b_.create<arith::MulFOp>(loc(), a, b); }
 Value Emitter::fma(Value a, Value b, Value c) {
+  if (!has_fma_) return fadd(fmul(a, b), c);  // LLVM would call the C library
   return b_.create<mlir::vector::FMAOp>(loc(), a, b, c);
 }
 Value Emitter::select(Value condition, Value a, Value b) {
@@ -123,11 +125,18 @@ Value Emitter::power_of_two(Value n) {
   return b_.create<arith::BitcastOp>(loc(), vector_type(), bits);
 }
 
+// The nearest whole number of one that is small against 2^22: adding a large number drops the
+// digits behind the point.
+Value Emitter::nearest(Value x) {
+  Value large = splat(12582912.f);
+  return fsub(fadd(x, large), large);
+}
+
 // 2^n e^r with |r| <= ln(2)/2, the tail by its series; zero below the smallest normal float.
 Value Emitter::exp(Value x) {
   Value bounded = b_.create<arith::MinimumFOp>(loc(), x, splat(88.3f));
   bounded = b_.create<arith::MaximumFOp>(loc(), bounded, splat(-87.33f));
-  Value n = b_.create<mlir::math::RoundEvenOp>(loc(), fmul(bounded, splat(1.44269504f)));
+  Value n = nearest(fmul(bounded, splat(1.44269504f)));
   Value r =
       fma(n, splat(-0.693359375f), bounded);  // ln 2 in two parts, the first exact in few bits
   r = fma(n, splat(2.12194440e-4f), r);
@@ -137,7 +146,29 @@ Value Emitter::exp(Value x) {
   return select(compare(arith::CmpFPredicate::OGT, x, splat(88.72283f)), splat(INFINITY), y);
 }
 
-Value Emitter::log(Value x) { return b_.create<mlir::math::LogOp>(loc(), x); }
+// x = m 2^n with m in [1/sqrt(2), sqrt(2)); log m = 2 atanh(s) with s = (m - 1) / (m + 1), by its
+// series.
+Value Emitter::log(Value x) {
+  Value tiny = compare(arith::CmpFPredicate::OLT, x, splat(1.17549435e-38f));
+  Value scaled = select(tiny, fmul(x, splat(8388608.f)), x);
+  Value bits = b_.create<arith::BitcastOp>(loc(), int_vector_type(), scaled);
+  Value from_low = b_.create<arith::SubIOp>(loc(), bits, int_splat(0x3f3504f3));  // 1/sqrt(2)
+  Value exponent = b_.create<arith::ShRSIOp>(loc(), from_low, int_splat(23));
+  Value m_bits = b_.create<arith::SubIOp>(loc(), bits,
+                                          b_.create<arith::ShLIOp>(loc(), exponent, int_splat(23)));
+  Value f = fsub(b_.create<arith::BitcastOp>(loc(), vector_type(), m_bits), splat(1.f));
+  Value n = b_.create<arith::SIToFPOp>(loc(), vector_type(), exponent);
+  n = fsub(n, select(tiny, splat(23.f), splat(0.f)));
+  Value s = b_.create<arith::DivFOp>(loc(), f, fadd(f, splat(2.f)));
+  Value square = fmul(s, s);
+  Value tail = fmul(square, polynomial(square, {2.f / 11, 2.f / 9, 2.f / 7, 2.f / 5, 2.f / 3}));
+  // 2 s = f - s f, which keeps the digits of f.
+  Value y = fma(n, splat(-2.12194440e-4f), fmul(s, fsub(tail, f)));
+  y = fma(n, splat(0.693359375f), fadd(y, f));
+  y = select(compare(arith::CmpFPredicate::OEQ, x, splat(INFINITY)), x, y);
+  y = select(compare(arith::CmpFPredicate::OEQ, x, splat(0.f)), splat(-INFINITY), y);
+  return select(compare(arith::CmpFPredicate::UGE, x, splat(0.f)), y, splat(NAN));
+}
 
 Value Emitter::sigmoid(Value x) {
   Value e = exp(b_.create<arith::NegFOp>(loc(), b_.create<mlir::math::AbsFOp>(loc(), x)));

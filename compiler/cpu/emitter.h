@@ -15,7 +15,7 @@ using Values = llvm::SmallVector<mlir::Value>;
 
 class Emitter {
  public:
-  Emitter(mlir::OpBuilder& builder, int64_t lanes);
+  Emitter(mlir::OpBuilder& builder, int64_t lanes, bool has_fma);
 
   mlir::OpBuilder& builder() { return b_; }
   int64_t lanes() const { return lanes_; }
@@ -76,9 +76,11 @@ class Emitter {
   mlir::Value compare(mlir::arith::CmpFPredicate predicate, mlir::Value a, mlir::Value b);
   mlir::Value polynomial(mlir::Value x, llvm::ArrayRef<float> coefficients);
   mlir::Value power_of_two(mlir::Value n);
+  mlir::Value nearest(mlir::Value x);
 
   mlir::OpBuilder& b_;
   int64_t lanes_;
+  bool has_fma_;
 };
 
 }  // namespace linnet::cpu

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "compiler/cpu/link.h"
 #include "compiler/diagnostics.h"
 #include "linnet/error.h"
-#include "llvm/ExecutionEngine/Orc/LLJIT.h"
-#include "llvm/ExecutionEngine/Orc/ThreadSafeModule.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -37,13 +36,15 @@ void start_llvm() {
   (void)started;
 }
 
-[[noreturn]] void refuse(llvm::Error error) {
-  throw InternalError(fmt::format("cpu: {}", llvm::toString(std::move(error))));
-}
-
-int64_t lanes_of(const llvm::MCSubtargetInfo& info) {
-  if (info.checkFeatures("+avx512f")) return 16;
-  return info.checkFeatures("+avx2") && info.checkFeatures("+fma") ? 8 : 4;
+// What the emitter wants to know of a processor.
+void read_features(Target& target, const llvm::MCSubtargetInfo& info) {
+  bool x86 = info.getTargetTriple().isX86();
+  target.has_fma = !x86 || info.checkFeatures("+fma");
+  target.has_f16 = !x86 || info.checkFeatures("+f16c") || info.checkFeatures("+avx512f");
+  target.lanes = !x86                                            ? 4
+                 : info.checkFeatures("+avx512f")                ? 16
+                 : info.checkFeatures("+avx2") && target.has_fma ? 8
+                                                                 : 4;
 }
 
 std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
@@ -82,6 +83,9 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
     function.addFnAttr("target-cpu", machine.getTargetCPU());
     function.addFnAttr("target-features", machine.getTargetFeatureString());
     function.addFnAttr("prefer-vector-width", "512");
+    // The code must stand alone: no calls of memset, and no tables for exceptions.
+    function.addFnAttr("no-builtins");
+    function.setDoesNotThrow();
   }
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
@@ -95,17 +99,18 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, graph, modules);
-  // The code is written the way it should run; O2 took longer to compile and ran no faster where it was timed.
+  // The code is written the way it should run; O2 took longer to compile and ran no faster where it
+  // was timed.
   builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O1).run(module, modules);
 }
 
 struct Translated {
-  Signature signature;
+  CpuKernel kernel;
   std::unique_ptr<llvm::LLVMContext> context;
   std::unique_ptr<llvm::Module> module;
 };
 
-Translated translate(const TileProgram& program, const Target& target,
+Translated translate(const TileProgram& program, const Target& target, const MemoryOptions& memory,
                      llvm::TargetMachine& machine) {
   mlir::MLIRContext& context = *program.graph()->getContext();
   mlir::DialectRegistry registry;
@@ -117,7 +122,7 @@ Translated translate(const TileProgram& program, const Target& target,
   mlir::OwningOpRef<mlir::ModuleOp> module =
       mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
   Translated result;
-  result.signature = emit_kernel(*module, program, target);
+  result.kernel = emit_kernel(*module, program, target, memory);
   lower(*module);
   result.context = std::make_unique<llvm::LLVMContext>();
   result.module = mlir::translateModuleToLLVMIR(*module, *result.context);
@@ -134,7 +139,7 @@ Target Target::host() {
   for (const auto& feature : llvm::sys::getHostCPUFeatures())
     target.features += (target.features.empty() ? "" : ",") +
                        std::string(feature.second ? "+" : "-") + feature.first().str();
-  target.lanes = lanes_of(*machine_for(target)->getMCSubtargetInfo());
+  read_features(target, *machine_for(target)->getMCSubtargetInfo());
   return target;
 }
 
@@ -147,47 +152,42 @@ Target Target::named(const std::string& cpu) {
         fmt::format("target-cpu: expected a processor LLVM knows, e.g. x86-64-v3, znver4, "
                     "sapphirerapids; got '{}'",
                     cpu));
-  target.lanes = lanes_of(*machine->getMCSubtargetInfo());
+  read_features(target, *machine->getMCSubtargetInfo());
   return target;
 }
 
-CompiledKernel CompiledKernel::compile(const TileProgram& program, const Target& target) {
-  auto machine = machine_for(target);
-  Translated translated = translate(program, target, *machine);
-  auto builder = llvm::orc::JITTargetMachineBuilder(machine->getTargetTriple());
-  builder.setCPU(target.cpu).setCodeGenOptLevel(llvm::CodeGenOptLevel::Aggressive);
-  builder.getFeatures() = llvm::SubtargetFeatures(target.features);
-  auto jit = llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(builder).create();
-  if (!jit) refuse(jit.takeError());
-  auto process = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
-      (*jit)->getDataLayout().getGlobalPrefix());
-  if (!process) refuse(process.takeError());
-  (*jit)->getMainJITDylib().addGenerator(std::move(*process));
-  if (auto error =
-          (*jit)->addIRModule({std::move(translated.module), std::move(translated.context)}))
-    refuse(std::move(error));
-  auto symbol = (*jit)->lookup(translated.signature.name);
-  if (!symbol) refuse(symbol.takeError());
-  return CompiledKernel(std::move(translated.signature), std::move(*jit),
-                        symbol->toPtr<void (*)(const int64_t*)>());
+namespace {
+
+llvm::SmallString<0> emit(Translated& translated, llvm::TargetMachine& machine,
+                          llvm::CodeGenFileType type) {
+  llvm::SmallString<0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  if (machine.addPassesToEmitFile(passes, stream, nullptr, type))
+    throw InternalError("cpu: this target emits no code");
+  passes.run(*translated.module);
+  return bytes;
 }
 
-CompiledKernel::CompiledKernel(Signature signature, std::unique_ptr<llvm::orc::LLJIT> jit,
-                               void (*function)(const int64_t*))
-    : signature_(std::move(signature)), jit_(std::move(jit)), function_(function) {}
-CompiledKernel::CompiledKernel(CompiledKernel&&) = default;
-CompiledKernel::~CompiledKernel() = default;
+}  // namespace
+
+CpuKernel compile(const TileProgram& program, const Target& target, const MemoryOptions& memory) {
+  auto machine = machine_for(target);
+  Translated translated = translate(program, target, memory, *machine);
+  CpuKernel kernel = std::move(translated.kernel);
+  auto object = emit(translated, *machine, llvm::CodeGenFileType::ObjectFile);
+  std::vector<std::string> names;
+  for (const auto& entry : kernel.entries) names.push_back(fmt::format("entry{}", entry.offset));
+  Image image = link(object.str(), names);
+  kernel.code = std::move(image.bytes);
+  for (size_t i = 0; i < names.size(); ++i) kernel.entries[i].offset = image.entries[i];
+  return kernel;
+}
 
 std::string assembly_of(const TileProgram& program, const Target& target) {
   auto machine = machine_for(target);
-  Translated translated = translate(program, target, *machine);
-  llvm::SmallString<0> text;
-  llvm::raw_svector_ostream stream(text);
-  llvm::legacy::PassManager passes;
-  if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::AssemblyFile))
-    throw InternalError("cpu: this target prints no assembly");
-  passes.run(*translated.module);
-  return text.str().str();
+  Translated translated = translate(program, target, {}, *machine);
+  return emit(translated, *machine, llvm::CodeGenFileType::AssemblyFile).str().str();
 }
 
 }  // namespace linnet::cpu

@@ -1,33 +1,13 @@
-// Turns a kernel's vector code into machine code, and keeps it for as long as it is called.
+// Turns a tile program into machine code: a flat image that runs wherever it is put in memory.
 #pragma once
-
-#include <memory>
 
 #include "compiler/cpu/kernel.h"
 
-namespace llvm::orc {
-class LLJIT;
-}
-
 namespace linnet::cpu {
 
-class CompiledKernel {
- public:
-  // Compiles the staged graph of a tile program. Throws InternalError if LLVM refuses it.
-  static CompiledKernel compile(const TileProgram& program, const Target& target);
-  CompiledKernel(CompiledKernel&&);
-  ~CompiledKernel();
-
-  const Signature& signature() const { return signature_; }
-  void operator()(const int64_t* arguments) const { function_(arguments); }
-
- private:
-  CompiledKernel(Signature signature, std::unique_ptr<llvm::orc::LLJIT> jit,
-                 void (*function)(const int64_t*));
-  Signature signature_;
-  std::unique_ptr<llvm::orc::LLJIT> jit_;
-  void (*function_)(const int64_t*);
-};
+// Throws InternalError if LLVM refuses the code, or if it would need anything outside of itself.
+CpuKernel compile(const TileProgram& program, const Target& target,
+                  const MemoryOptions& memory = {});
 
 // The kernel as assembly for a processor that need not be this one.
 std::string assembly_of(const TileProgram& program, const Target& target);

@@ -14,26 +14,42 @@ using mlir::Value;
 
 namespace {
 
+// The arguments of a graph in the kernel's order, with how they are stored. Results that are summed
+// over heads or sequences leave the kernel in f32.
+void for_each_argument(GraphOp graph, bool grouped,
+                       llvm::function_ref<void(llvm::StringRef, Precision)> call) {
+  for (auto input : graph.getBody().getOps<InputOp>())
+    call(input.getName(), input.getStorage().value_or(Precision::f32));
+  for (auto output : graph.getBody().getOps<OutputOp>()) {
+    bool summed = (output.getKeyHeads() && grouped) || output.getScope() == Scope::head;
+    call(output.getName(), summed ? Precision::f32 : output.getStorage().value_or(Precision::f32));
+  }
+}
+
 class Kernel : public Memory {
  public:
   Kernel(const TileProgram& program, const Target& target, mlir::OpBuilder& builder,
-         Signature& signature)
+         const MemoryOptions& memory)
       : program_(program),
-        e_(builder, target.lanes),
+        e_(builder, target.lanes, target.has_fma),
         blocks_(e_, program, *this),
         tile_ops_(e_, program, *this, blocks_),
-        signature_(signature),
-        chunk_(program.graph().getChunkSize()) {}
+        chunk_(program.graph().getChunkSize()),
+        memory_(memory) {
+    for (const Loop& loop : program.loops()) place_workspace(loop);
+  }
 
-  void emit(Value arguments) {
+  // The function of the loops [first, last).
+  void emit(Value arguments, size_t first, size_t last) {
     read_arguments(arguments);
     load_constants();
     Value chunks = divide_up(tokens_);
-    for (size_t i = 0; i < program_.loops().size(); ++i) emit_loop(program_.loops()[i], i, chunks);
+    for (size_t i = first; i < last; ++i) emit_loop(program_.loops()[i], i, chunks);
     store_sums();
-    signature_.scratch_floats = scratch_used_;
-    signature_.workspace_floats_per_chunk = workspace_used_;
   }
+
+  int64_t scratch_used() const { return scratch_used_; }
+  int64_t workspace_used() const { return workspace_used_; }
 
   // Memory
   bool in_memory(Value value) override {
@@ -101,27 +117,14 @@ class Kernel : public Memory {
     tokens_ = e_.load_int(slot(0));
     scratch_ = e_.load_pointer(slot(1));
     workspace_base_ = e_.load_pointer(slot(2));
-    auto add = [&](llvm::StringRef name, Scope scope, bool key_heads, bool is_output,
-                   std::optional<Precision> storage, Tile type) {
-      int64_t row = scope == Scope::token ? type.getNumElements() / type.getDimSize(0)
-                                          : type.getNumElements();
-      int64_t i = 3 + 2 * signature_.arguments.size();
-      signature_.arguments.push_back({name.str(), scope, key_heads, is_output,
-                                      storage.value_or(Precision::f32),
-                                      storage.value_or(Precision::f32), row});
-      bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)),
-                            storage.value_or(Precision::f32)};
-    };
-    for (auto input : program_.graph().getBody().getOps<InputOp>())
-      add(input.getName(), input.getScope(), input.getKeyHeads(), false, input.getStorage(),
-          tile_of(input));
-    // Results that are summed over heads or sequences leave the kernel in f32.
-    for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
-      bool summed = output.getKeyHeads() || output.getScope() == Scope::head;
-      add(output.getName(), output.getScope(), output.getKeyHeads(), true,
-          summed ? std::nullopt : output.getStorage(), tile_of(output.getValue()));
-      signature_.arguments.back().result = output.getStorage().value_or(Precision::f32);
-    }
+    states_ = {e_.load_int(slot(3)), e_.load_int(slot(4)), e_.load_int(slot(5)),
+               e_.load_int(slot(6))};
+    int64_t i = CpuKernel::kFirstArgument;
+    for_each_argument(
+        program_.graph(), memory_.grouped, [&](llvm::StringRef name, Precision storage) {
+          bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)), storage};
+          i += 2;
+        });
   }
 
   // Inputs that are the same for every chunk.
@@ -144,7 +147,6 @@ class Kernel : public Memory {
 
   void emit_loop(const Loop& loop, size_t index, Value chunks) {
     for (auto [argument, init] : llvm::zip(loop.carried(), loop.init())) load_state(argument, init);
-    place_workspace(index);
     e_.loop(e_.i64(0), chunks, 1, [&](Value turn) {
       Value chunk = loop.order == Order::reverse ? e_.sub(e_.sub(chunks, turn), e_.i64(1)) : turn;
       emit_turn(loop, index, chunk);
@@ -152,12 +154,50 @@ class Kernel : public Memory {
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       for (size_t i = 0; i < loop.carried().size(); ++i)
         if (output.getValue() == loop.scan->getOpResult(i)) {
-          Buffer state = buffers_.lookup(loop.carried()[i]);
           Bound& to = bound_[output.getName().str()];
-          tile_ops_.store_rows(state, to.pointer, e_.i64(state.columns), to.storage,
-                               e_.i64(state.rows));
+          store_state(buffers_.lookup(loop.carried()[i]), to.pointer, to.step, to.storage);
         }
     forget_turn();
+  }
+
+  // A state as it lies in the caller's memory when value channels come first.
+  Buffer flipped_state(Buffer state) {
+    int64_t floats = state.columns * padded(state.rows);
+    if (flipped_offset_ < 0) flipped_offset_ = std::exchange(scratch_used_, scratch_used_ + floats);
+    return {e_.at(scratch_, e_.i64(flipped_offset_)), state.columns, state.rows,
+            padded(state.rows)};
+  }
+  void store_state(Buffer state, Value to, Value step, Precision storage) {
+    if (memory_.state_v_first) {
+      Buffer flipped = flipped_state(state);
+      tile_ops_.transpose(state, flipped);
+      state = flipped;
+    }
+    tile_ops_.store_rows(state, to, step, storage, e_.i64(state.rows));
+  }
+
+  // The state a chunk starts from, where the caller asked for states and this chunk's turn is one
+  // of them.
+  void keep_state(const Loop& loop, Value chunk) {
+    if (loop.order != Order::forward || loop.carried().size() != 1) return;
+    if (llvm::none_of(loop.scan->getOpResult(0).getUsers(),
+                      [](mlir::Operation* user) { return llvm::isa<OutputOp>(user); }))
+      return;
+    auto& b = e_.builder();
+    auto is = [&](mlir::arith::CmpIPredicate predicate, Value a) -> Value {
+      return b.create<mlir::arith::CmpIOp>(e_.loc(), predicate, a, e_.i64(0));
+    };
+    auto asked = b.create<mlir::scf::IfOp>(
+        e_.loc(), is(mlir::arith::CmpIPredicate::ne, states_.pointer), false);
+    mlir::OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(asked.thenBlock());
+    Value left = b.create<mlir::arith::RemSIOp>(e_.loc(), chunk, states_.every);
+    auto due = b.create<mlir::scf::IfOp>(e_.loc(), is(mlir::arith::CmpIPredicate::eq, left), false);
+    b.setInsertionPointToStart(due.thenBlock());
+    Value index = b.create<mlir::arith::DivSIOp>(e_.loc(), chunk, states_.every);
+    Value base = b.create<mlir::LLVM::IntToPtrOp>(e_.loc(), e_.pointer_type(), states_.pointer);
+    store_state(buffers_.lookup(loop.carried()[0]), e_.at(base, e_.mul(index, states_.step)),
+                states_.row_step, Precision::f32);
   }
 
   void load_state(Value argument, Value init) {
@@ -165,13 +205,13 @@ class Kernel : public Memory {
     auto input = program_.origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
     Bound& from = bound_[input.getName().str()];
-    tile_ops_.load_rows(from.pointer, e_.i64(buffer.columns), from.storage, buffer,
-                        e_.i64(buffer.rows));
+    Buffer lying = memory_.state_v_first ? flipped_state(buffer) : buffer;
+    tile_ops_.load_rows(from.pointer, from.step, from.storage, lying, e_.i64(lying.rows));
+    if (memory_.state_v_first) tile_ops_.transpose(lying, buffer);
   }
 
   // Offsets of the tiles this loop keeps for others.
-  void place_workspace(size_t index) {
-    const Loop& loop = program_.loops()[index];
+  void place_workspace(const Loop& loop) {
     auto place = [&](Value value) {
       if (program_.placement(value) != Placement::workspace) return;
       workspace_[value] = workspace_used_;
@@ -184,9 +224,10 @@ class Kernel : public Memory {
   void emit_turn(const Loop& loop, size_t index, Value chunk) {
     Value first = e_.mul(chunk, chunk_);
     valid_rows_ = e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first));
-    Value before = e_.mul(chunk, workspace_total());
+    Value before = e_.mul(chunk, workspace_used_);
     workspace_chunk_ = e_.at(workspace_base_, before);
     load_inputs(loop, index, first);
+    keep_state(loop, chunk);
     for (Value argument : loop.carried())
       if (program_.placement(argument) == Placement::workspace)
         tile_ops_.copy(buffers_.lookup(argument),
@@ -203,20 +244,6 @@ class Kernel : public Memory {
     }
     store_outputs(index, first);
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
-  }
-
-  // The tiles of all loops that keep any: one turn's share of the workspace. Known before the first
-  // loop is emitted.
-  Value workspace_total() {
-    int64_t total = 0;
-    for (const Loop& loop : program_.loops()) {
-      auto count = [&](Value value) {
-        if (program_.placement(value) == Placement::workspace) total += floats_of(tile_of(value));
-      };
-      llvm::for_each(loop.carried(), count);
-      for (mlir::Operation* op : loop.body) count(op->getResult(0));
-    }
-    return e_.i64(total);
   }
 
   Buffer target_of(Value result) {
@@ -364,9 +391,13 @@ class Kernel : public Memory {
   Emitter e_;
   BlockEvaluator blocks_;
   TileOps tile_ops_;
-  Signature& signature_;
   int64_t chunk_;
+  MemoryOptions memory_;
+  int64_t flipped_offset_ = -1;
   std::map<std::string, Bound> bound_;
+  struct {
+    Value pointer, step, every, row_step;
+  } states_;
   Value tokens_, scratch_, workspace_base_, workspace_chunk_, valid_rows_, evaluating_;
   int64_t scratch_used_ = 0, workspace_used_ = 0;
   llvm::DenseMap<Value, Buffer> buffers_, transposed_, steps_;
@@ -376,18 +407,86 @@ class Kernel : public Memory {
 
 }  // namespace
 
-Signature emit_kernel(mlir::ModuleOp module, const TileProgram& program, const Target& target) {
-  auto builder = mlir::OpBuilder::atBlockEnd(module.getBody());
-  Signature signature;
-  signature.name = program.graph().getSymName().str();
-  signature.chunk = program.graph().getChunkSize();
-  auto pointer = mlir::LLVM::LLVMPointerType::get(module.getContext());
-  auto function = builder.create<mlir::func::FuncOp>(module.getLoc(), signature.name,
-                                                     builder.getFunctionType(pointer, {}));
-  builder.setInsertionPointToStart(function.addEntryBlock());
-  Kernel(program, target, builder, signature).emit(function.getArgument(0));
-  builder.create<mlir::func::ReturnOp>(module.getLoc());
-  return signature;
+bool has_value_blocks(GraphOp graph) {
+  bool independent = true;
+  graph.walk([&](mlir::Operation* op) {
+    if (auto matmul = llvm::dyn_cast<MatmulOp>(op)) {
+      Tile lhs = tile_of(matmul.getLhs());
+      independent &= axes_of(lhs)[matmul.getTransposeLhs() ? 0 : 1] != Axis::value;
+    } else if (auto reduce = llvm::dyn_cast<ReduceOp>(op)) {
+      for (int64_t dim : reduce.getDims())
+        independent &= axes_of(tile_of(reduce.getSource()))[dim] != Axis::value;
+    } else if (auto output = llvm::dyn_cast<OutputOp>(op)) {
+      independent &= has_axis(output.getValue().getType(), Axis::value);
+    }
+  });
+  return independent;
+}
+
+namespace {
+
+DType dtype_of(Precision precision) {
+  return precision == Precision::bf16  ? DType::bf16
+         : precision == Precision::f16 ? DType::f16
+                                       : DType::f32;
+}
+
+std::string letters_of(Tile type) {
+  std::string letters;
+  for (Axis axis : axes_of(type)) {
+    if (axis == Axis::key) letters += 'k';
+    if (axis == Axis::value) letters += 'v';
+  }
+  return letters;
+}
+
+std::vector<KernelArgument> arguments_of(GraphOp graph, bool grouped) {
+  std::vector<KernelArgument> arguments;
+  auto add = [&](auto op, bool is_output, Tile type) {
+    Precision result = op.getStorage().value_or(Precision::f32);
+    arguments.push_back({op.getName().str(), static_cast<ArgumentScope>(op.getScope()),
+                         op.getKeyHeads(), is_output, DType::f32, dtype_of(result),
+                         letters_of(type)});
+  };
+  for (auto input : graph.getBody().getOps<InputOp>()) add(input, false, tile_of(input));
+  for (auto output : graph.getBody().getOps<OutputOp>())
+    add(output, true, tile_of(output.getValue()));
+  size_t i = 0;
+  for_each_argument(graph, grouped, [&](llvm::StringRef, Precision storage) {
+    arguments[i++].storage = dtype_of(storage);
+  });
+  return arguments;
+}
+
+}  // namespace
+
+CpuKernel emit_kernel(mlir::ModuleOp module, const TileProgram& program, const Target& target,
+                      const MemoryOptions& memory) {
+  CpuKernel kernel;
+  kernel.arguments = arguments_of(program.graph(), memory.grouped);
+  kernel.chunk = program.graph().getChunkSize();
+  bool whole = program.schedule().fuse_stages;
+  size_t loops = program.loops().size();
+  for (size_t first = 0; first < loops; first = whole ? loops : first + 1) {
+    auto builder = mlir::OpBuilder::atBlockEnd(module.getBody());
+    auto pointer = mlir::LLVM::LLVMPointerType::get(module.getContext());
+    auto function = builder.create<mlir::func::FuncOp>(
+        module.getLoc(), fmt::format("entry{}", first), builder.getFunctionType(pointer, {}));
+    builder.setInsertionPointToStart(function.addEntryBlock());
+    Kernel emitted(program, target, builder, memory);
+    emitted.emit(function.getArgument(0), first, whole ? loops : first + 1);
+    builder.create<mlir::func::ReturnOp>(module.getLoc());
+    kernel.entries.push_back({.offset = static_cast<int64_t>(first),
+                              .parallel = !whole && program.loops()[first].order == Order::any});
+    kernel.scratch_floats = std::max(kernel.scratch_floats, emitted.scratch_used());
+    kernel.workspace_floats = emitted.workspace_used();
+  }
+  if (loops > 1)
+    kernel.shared_first = llvm::none_of(program.loops()[0].body, [&](mlir::Operation* op) {
+      return program.placement(op->getResult(0)) == Placement::workspace &&
+             has_axis(op->getResult(0).getType(), Axis::value);
+    });
+  return kernel;
 }
 
 }  // namespace linnet::cpu

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/tile/program.h"
+#include "linnet/compiler.h"
 
 namespace linnet::cpu {
 
@@ -13,35 +14,26 @@ struct Target {
   std::string cpu;       // LLVM's name, e.g. "znver4"
   std::string features;  // LLVM's list, e.g. "+avx2,+fma"
   int64_t lanes = 4;     // floats of a vector
+  bool has_fma = false;
+  bool has_f16 = false;  // conversions between f16 and f32
 
   static Target host();
   // A named processor; throws UserError for one LLVM does not know.
   static Target named(const std::string& cpu);
 };
 
-// One argument as the kernel sees it: a pointer to the first row of one sequence and head, and the
-// step between tokens.
-struct Argument {
-  std::string name;
-  chunk::Scope scope;
-  bool key_heads, is_output;
-  chunk::Precision storage;  // in the kernel's memory
-  chunk::Precision result;   // what a summed output is rounded to in the end
-  int64_t row;               // numbers of one token, or of the whole tile for other scopes
+// Whether a block of value channels can be computed by itself: nothing sums over them.
+bool has_value_blocks(chunk::GraphOp graph);
+
+// What the caller's memory looks like, beyond the graph.
+struct MemoryOptions {
+  bool state_v_first = false;  // states are [V, K]
+  bool grouped = false;        // gradients of what value heads share leave in f32, to be summed
 };
 
-// The function `void name(const int64_t* arguments)`:
-//   arguments[0] tokens of the sequence, [1] scratch, [2] workspace, then pointer and row step for
-//   each argument.
-struct Signature {
-  std::string name;
-  std::vector<Argument> arguments;
-  int64_t scratch_floats = 0;
-  int64_t workspace_floats_per_chunk = 0;
-  int64_t chunk = 0;
-};
-
-// Emits the kernel into `module`.
-Signature emit_kernel(mlir::ModuleOp module, const TileProgram& program, const Target& target);
+// Emits the functions of a kernel into `module`, named entry0, entry1, ...: one for all loops, or
+// one a loop where stages are not fused. The kernel has everything but its code.
+CpuKernel emit_kernel(mlir::ModuleOp module, const TileProgram& program, const Target& target,
+                      const MemoryOptions& memory);
 
 }  // namespace linnet::cpu

@@ -29,7 +29,7 @@ struct StageOptions {
 std::unique_ptr<mlir::Pass> split_stages(StageOptions options);
 // Says where values are rounded: operands of products, inputs, outputs, and what is stored between
 // stages.
-std::unique_ptr<mlir::Pass> set_precision(chunk::Precision precision);
+std::unique_ptr<mlir::Pass> set_precision(const Problem& problem);
 // Depth-first order from the outputs: the same graph always prints and hashes the same.
 std::unique_ptr<mlir::Pass> canonical_order();
 

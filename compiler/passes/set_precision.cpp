@@ -12,7 +12,10 @@ namespace {
 
 struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(SetPrecision)
-  explicit SetPrecision(Precision precision) : precision(precision) {}
+  explicit SetPrecision(const Problem& problem)
+      : precision(precision_of(problem)),
+        gate(precision_of(problem.gate_dtype)),
+        state(precision_of(problem.state_dtype)) {}
   llvm::StringRef getArgument() const override { return "set-precision"; }
 
   // Tiles with value channels are stored narrow between stages: states, written values and their
@@ -42,19 +45,10 @@ struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphO
 
   void runOnOperation() override {
     GraphOp graph = getOperation();
+    set_storage(graph);
     if (precision == Precision::f32) return;
     auto format = PrecisionAttr::get(&getContext(), precision);
-    llvm::DenseSet<llvm::StringRef> gates;
-    for (auto input : graph.getBody().getOps<InputOp>())
-      if (input.getRole() == Role::gate) gates.insert(input.getName());
     graph.walk([&](mlir::Operation* op) {
-      if (auto input = llvm::dyn_cast<InputOp>(op);
-          input && input.getScope() == Scope::token && !gates.contains(input.getName()))
-        input.setStorageAttr(format);
-      if (auto output = llvm::dyn_cast<OutputOp>(op);
-          output && output.getScope() == Scope::token &&
-          !gates.contains(output.getName().drop_front()))
-        output.setStorageAttr(format);
       if (auto matmul = llvm::dyn_cast<MatmulOp>(op)) matmul.setPrecisionAttr(format);
       if (auto dot = llvm::dyn_cast<DecayDotOp>(op)) dot.setPrecisionAttr(format);
       if (auto apply = llvm::dyn_cast<DecayApplyOp>(op)) apply.setPrecision(gate_precision(apply));
@@ -64,13 +58,32 @@ struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphO
       if (auto scan = llvm::dyn_cast<ScanOp>(op)) round_stored(scan.yield(), scan.getInit().size());
     });
   }
-  Precision precision;
+
+  // How arguments lie in the caller's memory.
+  void set_storage(GraphOp graph) {
+    llvm::DenseSet<llvm::StringRef> gates;
+    for (auto input : graph.getBody().getOps<InputOp>())
+      if (input.getRole() == Role::gate) gates.insert(input.getName());
+    auto set = [&](auto op, bool is_gate) {
+      Precision storage = op.getScope() == Scope::sequence ? state
+                          : op.getScope() != Scope::token  ? Precision::f32
+                          : is_gate                        ? gate
+                                                           : precision;
+      if (storage != Precision::f32) op.setStorageAttr(PrecisionAttr::get(&getContext(), storage));
+    };
+    for (auto input : graph.getBody().getOps<InputOp>())
+      set(input, gates.contains(input.getName()));
+    for (auto output : graph.getBody().getOps<OutputOp>())
+      set(output, gates.contains(output.getName().drop_front()));
+  }
+
+  Precision precision, gate, state;
 };
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> set_precision(Precision precision) {
-  return std::make_unique<SetPrecision>(precision);
+std::unique_ptr<mlir::Pass> set_precision(const Problem& problem) {
+  return std::make_unique<SetPrecision>(problem);
 }
 
 }  // namespace linnet

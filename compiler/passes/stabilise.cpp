@@ -28,7 +28,7 @@ int64_t anchored_block(float lower, int64_t tokens) {
 
 BoundAttr bound_for(const Problem& problem, int64_t tokens, mlir::Builder& builder) {
   // f16 ends at exp(11): only pairwise differences are safe in it.
-  bool anchored = problem.lower_bound < 0 && problem.precision != Precision::f16;
+  bool anchored = problem.lower_bound < 0 && problem.dtype != DType::f16;
   int64_t block = anchored ? anchored_block(problem.lower_bound, tokens) : 0;
   float lower = block ? problem.lower_bound : 0;
   return BoundAttr::get(builder.getContext(), block ? Form::anchored : Form::pairwise,

@@ -81,7 +81,7 @@ void set_sizes(Case& c, int64_t key, int64_t value, const std::vector<int64_t>& 
   c.problem.value_dim = value;
   // Gradients with one number a head (A_log) are sums that nearly cancel: a mean square needs
   // several of them.
-  if (c.problem.precision != Precision::f32) heads = {4, 8};
+  if (precision_of(c.problem) != Precision::f32) heads = {4, 8};
   c.layout = {heads.first, heads.second, lengths};
 }
 
@@ -99,12 +99,12 @@ std::vector<Case> sample_of(const ops::Entry& op, const Modes& modes) {
     for (int64_t chunk : kChunks) {
       add(make(op, mode, chunk));  // float64
       Case narrow = make(op, mode, chunk);
-      narrow.problem.precision =
-          formats(std::vector{Precision::bf16, Precision::bf16, Precision::tf32, Precision::f16});
+      choose_precision(narrow.problem, formats(std::vector{Precision::bf16, Precision::bf16,
+                                                           Precision::tf32, Precision::f16}));
       add(narrow);
     }
     Case correlated = make(op, mode, 64);
-    correlated.problem.precision = Precision::bf16;
+    correlated.problem.dtype = DType::bf16;
     correlated.inputs.correlated_keys = true;
     add(correlated);
     for (Gates gates : {Gates::lowest, Gates::zero, Gates::at_bound}) {
@@ -133,7 +133,7 @@ std::vector<Case> product_of(const ops::Entry& op, const Modes& modes) {
                   for (Gates gates : {Gates::random, Gates::lowest, Gates::zero, Gates::at_bound}) {
                     if (gates == Gates::lowest && mode.lower_bound < 0) continue;
                     Case c = make(op, mode, chunk);
-                    c.problem.precision = precision;
+                    choose_precision(c.problem, precision);
                     set_sizes(c, key, value, lengths, kHeads[cases.size() % kHeads.size()]);
                     c.problem.beta = beta;
                     c.problem.l2norm = norm;
@@ -159,7 +159,8 @@ std::vector<Result> check(const Case& c) {
   if (c.inputs.gates != Gates::random)
     add(finite(c));
   else
-    add(compare(c, c.problem.precision == Precision::f32 ? Arithmetic::f64 : Arithmetic::emulated));
+    add(compare(
+        c, precision_of(c.problem) == Precision::f32 ? Arithmetic::f64 : Arithmetic::emulated));
   int64_t tokens = c.layout.lengths.front();
   if (tokens > 1 && c.inputs.gates != Gates::lowest) {
     Case few = c;

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "compiler/cpu/run.h"
 #include "linnet/error.h"
 #include "tests/reference/reference.h"
 
@@ -80,7 +79,7 @@ struct Limits {
 
 Limits limits_of(const Case& c, Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::f64) return {false, 1e-10, 1e-8};
-  if (c.problem.precision == Precision::f32) return {true, 2e-6, 2e-5};
+  if (precision_of(c.problem) == Precision::f32) return {true, 2e-6, 2e-5};
   if (c.inputs.correlated_keys) return {true, 0.015, 0.015};
   return {true, 0.005, 0.01};
 }
@@ -99,7 +98,7 @@ std::string Case::name() const {
       gates[static_cast<int>(p.gate)], bound, p.has_A_log ? "" : " without A_log",
       betas[static_cast<int>(p.beta)], p.l2norm ? ", l2 norm" : "", options.chunk_size, p.key_dim,
       p.value_dim, layout.heads, layout.value_heads, fmt::join(layout.lengths, "+"),
-      stringifyPrecision(p.precision).str(), kinds[static_cast<int>(inputs.gates)],
+      stringifyPrecision(precision_of(p)).str(), kinds[static_cast<int>(inputs.gates)],
       inputs.correlated_keys ? ", correlated keys" : "",
       options.stages.separate_output ? ", separate output" : "",
       options.stages.distribute_inverse ? ", inverse distributed" : "");
@@ -201,11 +200,14 @@ std::vector<Result> compare(const Case& c, Arithmetic arithmetic) {
   });
 }
 
-std::vector<Result> compare_cpu(const Case& c) {
+std::vector<Result> compare_on(const Device& device, const Case& c) {
   return compare_with(c, Arithmetic::emulated, [&](GraphOp graph, const Tensors& inputs) {
-    Schedule schedule{.chunk = c.options.chunk_size};
-    auto kernel = cpu::CompiledKernel::compile(TileProgram(graph, schedule), cpu::Target::host());
-    return cpu::run(kernel, c.layout, inputs);
+    bool backward = llvm::any_of(graph.getBody().getOps<InputOp>(),
+                                 [](InputOp input) { return input.getName() == "do"; });
+    Op op =
+        device.build(c.problem, {.direction = backward ? Direction::backward : Direction::forward,
+                                 .chunk = c.options.chunk_size});
+    return call(op, c.layout, inputs);
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "compiler/pipeline.h"
 #include "ops/registry.h"
+#include "tests/check/call.h"
 #include "tests/check/inputs.h"
 
 namespace linnet::check {
@@ -34,8 +35,8 @@ struct Result {
 // squares, 0.005 and 0.01 (0.015 with correlated keys). One result for each output and gradient
 // that fails, or one for the worst.
 std::vector<Result> compare(const Case& c, Arithmetic arithmetic);
-// The same with the graphs compiled for this machine; f32 to ratios of 2e-6 and 2e-5.
-std::vector<Result> compare_cpu(const Case& c);
+// The same with the op run by a device, as users run it; f32 to ratios of 2e-6 and 2e-5.
+std::vector<Result> compare_on(const Device& device, const Case& c);
 // No NaN or infinity in f32 emulation, forward or backward.
 std::vector<Result> finite(const Case& c);
 // Changing token t of every input leaves outputs before t the same to the bit.

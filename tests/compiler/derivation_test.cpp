@@ -156,7 +156,8 @@ TEST_CASE(
     "stabilise: every decay_dot and its adjoints carry a bounded form that fits the gate mode") {
   auto context = make_context();
   auto bound_of = [&](Gate gate, float lower, chunk::Precision precision) {
-    Problem problem{.op = "kda", .gate = gate, .lower_bound = lower, .precision = precision};
+    Problem problem{.op = "kda", .gate = gate, .lower_bound = lower};
+    choose_precision(problem, precision);
     auto module =
         derive(*context, ops::find("kda").define, problem, {.direction = Direction::backward});
     BoundAttr bound;

@@ -23,7 +23,8 @@ TEST_CASE("text: every law, graph, backward pass and decode step reads back as i
     for (Direction direction : {Direction::forward, Direction::backward})
       for (int64_t chunk : {1, 32})
         for (chunk::Precision precision : {chunk::Precision::f32, chunk::Precision::bf16}) {
-          Problem problem{.op = entry.name, .key_dim = 16, .value_dim = 32, .precision = precision};
+          Problem problem{.op = entry.name, .key_dim = 16, .value_dim = 32};
+          choose_precision(problem, precision);
           PipelineOptions options{.chunk_size = chunk, .direction = direction};
           std::string text = print(*derive(*context, entry.define, problem, options));
           CHECK(printed_twice(*context, text) == text);

@@ -4,11 +4,20 @@
 
 #include <cmath>
 
-#include "compiler/cpu/run.h"
+#include "compiler/cpu/jit.h"
 #include "tests/check/check.h"
 
 using namespace linnet;
 using chunk::GraphOp;
+
+namespace {
+
+const Device& cpu_device() {
+  static const Device device = Device::open("cpu", {.threads = 2});
+  return device;
+}
+
+}  // namespace
 
 TEST_CASE("cpu: compiled graphs meet the reference, every op and gate mode") {
   for (const ops::Entry& entry : ops::registry()) {
@@ -23,7 +32,7 @@ TEST_CASE("cpu: compiled graphs meet the reference, every op and gate mode") {
       if (c.options.chunk_size > 32 || turn++ % 3 != 0) continue;
       if (taken[{static_cast<int>(c.problem.gate), c.problem.lower_bound}]++) continue;
       CAPTURE(c.name());
-      for (const check::Result& result : check::compare_cpu(c)) {
+      for (const check::Result& result : check::compare_on(cpu_device(), c)) {
         CAPTURE(result.measure);
         CHECK_MESSAGE(result.passed, result.error, " over ", result.limit);
       }
@@ -34,19 +43,18 @@ TEST_CASE("cpu: compiled graphs meet the reference, every op and gate mode") {
 
 namespace {
 
-// A forward kernel of an op for this machine, with the graph it came from.
-struct Compiled {
-  explicit Compiled(const std::string& op, Direction direction = Direction::forward)
-      : problem{.op = op, .key_dim = 60, .value_dim = 36}, context(make_context()) {
-    module =
-        derive(*context, ops::find(op).define, problem, {.chunk_size = 16, .direction = direction});
-    kernel.emplace(cpu::CompiledKernel::compile(TileProgram(graph_of(*module), {.chunk = 16}),
-                                                cpu::Target::host()));
-  }
+// An op for this machine, with the forward graph it came from, for its inputs.
+struct Built {
+  explicit Built(const std::string& op, Direction direction = Direction::forward)
+      : problem{.op = op, .key_dim = 60, .value_dim = 36},
+        context(make_context()),
+        module(derive(*context, ops::find(op).define, problem, {.chunk_size = 16})),
+        op(cpu_device().build(problem, {.direction = direction})) {}
+  GraphOp graph() { return graph_of(*module); }
   Problem problem;
   std::unique_ptr<mlir::MLIRContext> context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
-  std::optional<cpu::CompiledKernel> kernel;
+  Op op;
 };
 
 // The rows of tokens [first, first + count) of a token tensor.
@@ -61,11 +69,11 @@ std::vector<double> tokens_of(const std::vector<double>& all, int64_t tokens, in
 TEST_CASE("cpu: a sequence gives the same bits alone and among others") {
   for (const char* op : {"kda", "gated_delta_rule", "rwkv7"}) {
     CAPTURE(op);
-    Compiled forward(op);
+    Built forward(op);
     Layout packed{1, 2, {15, 130, 0, 7}}, alone{1, 2, {130}};
-    Tensors inputs = check::random_inputs(graph_of(*forward.module), forward.problem, packed, {});
+    Tensors inputs = check::random_inputs(forward.graph(), forward.problem, packed, {});
     Tensors own;
-    for (auto input : graph_of(*forward.module).getBody().getOps<chunk::InputOp>()) {
+    for (auto input : forward.graph().getBody().getOps<chunk::InputOp>()) {
       const auto& values = inputs[input.getName().str()];
       bool by_token = input.getScope() == chunk::Scope::token,
            by_sequence = input.getScope() == chunk::Scope::sequence;
@@ -73,8 +81,8 @@ TEST_CASE("cpu: a sequence gives the same bits alone and among others") {
                                    : by_sequence ? tokens_of(values, 4, 1, 1)
                                                  : values;
     }
-    Tensors all = cpu::run(*forward.kernel, packed, inputs),
-            single = cpu::run(*forward.kernel, alone, own);
+    Tensors all = check::call(forward.op, packed, inputs),
+            single = check::call(forward.op, alone, own);
     CHECK(single["o"] == tokens_of(all["o"], packed.tokens(), 15, 130));
     CHECK(single["final_state"] == tokens_of(all["final_state"], 4, 1, 1));
   }
@@ -83,9 +91,9 @@ TEST_CASE("cpu: a sequence gives the same bits alone and among others") {
 TEST_CASE("cpu: changing a token leaves the outputs before it the same to the bit") {
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "gated_delta_product"}) {
     CAPTURE(op);
-    Compiled forward(op);
+    Built forward(op);
     Layout layout{1, 1, {50}};
-    GraphOp graph = graph_of(*forward.module);
+    GraphOp graph = forward.graph();
     Tensors inputs = check::random_inputs(graph, forward.problem, layout, {.seed = 1});
     Tensors other = check::random_inputs(graph, forward.problem, layout, {.seed = 2}),
             changed = inputs;
@@ -96,8 +104,8 @@ TEST_CASE("cpu: changing a token leaves the outputs before it the same to the bi
       std::copy_n(other[input.getName().str()].begin() + 20 * width, width,
                   values.begin() + 20 * width);
     }
-    auto before = cpu::run(*forward.kernel, layout, inputs)["o"],
-         after = cpu::run(*forward.kernel, layout, changed)["o"];
+    auto before = check::call(forward.op, layout, inputs)["o"],
+         after = check::call(forward.op, layout, changed)["o"];
     CHECK(tokens_of(before, 50, 0, 20) == tokens_of(after, 50, 0, 20));
     CHECK(tokens_of(before, 50, 20, 30) != tokens_of(after, 50, 20, 30));
   }
@@ -105,18 +113,17 @@ TEST_CASE("cpu: changing a token leaves the outputs before it the same to the bi
 
 TEST_CASE("cpu: gates at -1000, at 0 and at -5 give no NaN and no infinity, forward or backward") {
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "rwkv7", "retention"}) {
-    Compiled forward(op), backward(op, Direction::backward);
+    Built forward(op), backward(op, Direction::backward);
     Layout layout{1, 2, {50, 0, 3}};
     for (check::Gates gates :
          {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
       CAPTURE(op);
-      Tensors inputs = check::random_inputs(graph_of(*forward.module), forward.problem, layout,
-                                            {.gates = gates});
-      Tensors gradients = check::random_output_gradients(graph_of(*forward.module), layout, 3),
-              all = inputs;
+      Tensors inputs =
+          check::random_inputs(forward.graph(), forward.problem, layout, {.gates = gates});
+      Tensors gradients = check::random_output_gradients(forward.graph(), layout, 3), all = inputs;
       all.insert(gradients.begin(), gradients.end());
       for (const Tensors& results :
-           {cpu::run(*forward.kernel, layout, inputs), cpu::run(*backward.kernel, layout, all)})
+           {check::call(forward.op, layout, inputs), check::call(backward.op, layout, all)})
         for (const auto& [name, values] : results) {
           CAPTURE(name);
           CHECK(llvm::all_of(values, [](double x) { return std::isfinite(x); }));
@@ -134,9 +141,8 @@ TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers
   Tensors inputs = check::random_inputs(graph, problem, layout, {});
   Tensors expected = interpret(graph, layout, inputs, Arithmetic::f64);
   for (const char* cpu : {"x86-64", "x86-64-v3"}) {
-    TileProgram program(graph, {.chunk = 16});
-    auto kernel = cpu::CompiledKernel::compile(program, cpu::Target::named(cpu));
-    Tensors got = cpu::run(kernel, layout, inputs);
+    CAPTURE(cpu);
+    Tensors got = check::call(cpu_device().build(problem, {.target_cpu = cpu}), layout, inputs);
     for (size_t i = 0; i < expected["o"].size(); ++i)
       REQUIRE(got["o"][i] == doctest::Approx(expected["o"][i]).epsilon(1e-4));
   }

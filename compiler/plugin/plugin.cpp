@@ -1,0 +1,55 @@
+// The compiler as the runtime sees it: a problem in, a kernel out.
+#include <fmt/format.h>
+
+#include "compiler/cpu/jit.h"
+#include "compiler/pipeline.h"
+#include "ops/registry.h"
+
+namespace linnet {
+
+namespace {
+
+class Plugin : public Compiler {
+ public:
+  CpuKernel compile(const CpuRequest& request) override {
+    auto context = make_context();
+    Problem problem = request.problem;
+    auto module = derive_for(*context, problem, request);
+    int64_t block = request.value_block;
+    if (block > 0 && block < problem.value_dim && problem.value_dim % block == 0 &&
+        cpu::has_value_blocks(graph_of(*module))) {
+      problem.value_dim = block;
+      module = derive_for(*context, problem, request);
+    }
+    cpu::Target target =
+        request.target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(request.target_cpu);
+    for (DType type : {problem.dtype, problem.gate_dtype, problem.state_dtype})
+      if (type == DType::f16 && !target.has_f16)
+        throw UserError(fmt::format(
+            "dtype: expected f32 or bf16 for {}, which cannot convert f16; got f16", target.cpu));
+    Schedule schedule{.chunk = request.chunk, .fuse_stages = !request.split};
+    CpuKernel kernel = cpu::compile(TileProgram(graph_of(*module), schedule), target,
+                                    {problem.state_v_first, request.grouped});
+    kernel.value_block = problem.value_dim;
+    return kernel;
+  }
+
+ private:
+  static mlir::OwningOpRef<mlir::ModuleOp> derive_for(mlir::MLIRContext& context,
+                                                      const Problem& problem,
+                                                      const CpuRequest& request) {
+    bool backward = request.direction == Direction::backward;
+    return derive(context, ops::find(problem.op).define, problem,
+                  {.chunk_size = request.chunk,
+                   .direction = backward ? Direction::backward : Direction::forward});
+  }
+};
+
+}  // namespace
+
+}  // namespace linnet
+
+linnet::Compiler* linnet_compiler() {
+  static linnet::Plugin plugin;
+  return &plugin;
+}

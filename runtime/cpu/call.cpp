@@ -1,0 +1,314 @@
+#include "runtime/cpu/call.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace linnet {
+
+namespace {
+
+constexpr int64_t kWindow = 64;        // chunks of a split sequence in work at a time
+constexpr int64_t kMapChunks = 8;      // of those, what one task of a parallel loop takes
+constexpr int64_t kSplitTokens = 512;  // a shorter sequence is not worth splitting
+
+void store(float x, char* to, DType type) {
+  if (type == DType::f32) {
+    *reinterpret_cast<float*>(to) = x;
+  } else if (type == DType::f16) {
+    *reinterpret_cast<_Float16*>(to) = static_cast<_Float16>(x);
+  } else {
+    uint32_t bits = std::bit_cast<uint32_t>(x);
+    bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    bits = nan ? 0x7fc00000 : bits + 0x7fff + (bits >> 16 & 1);
+    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bits >> 16);
+  }
+}
+
+bool has_values(const KernelArgument& a) { return a.axes.find('v') != std::string::npos; }
+
+}  // namespace
+
+size_t CpuCall::reserve(int64_t bytes) {
+  size_t at = bytes_;
+  bytes_ += (bytes + 63) / 64 * 64;
+  return at;
+}
+
+int64_t CpuCall::row_of(const KernelArgument& argument) const {
+  int64_t numbers = 1;
+  for (char axis : argument.axes)
+    numbers *= axis == 'k' ? op_.problem.key_dim : op_.problem.value_dim;
+  return numbers;
+}
+
+CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
+    : op_(op), binding_(binding), pool_(*op.pool_), whole_(op.main_) {
+  grouped_ = op.has_grouped_outputs_ && binding.heads != binding.value_heads;
+  if (grouped_) {
+    CpuRequest request = op.request_;
+    request.grouped = true;
+    whole_ = op.variant(request);
+  }
+  const Problem& problem = op.problem;
+  for (int64_t s = 0; s < binding.sequences && !window_; ++s)
+    if (is_split(s)) window_ = kWindow;
+  if (window_) {
+    CpuRequest request = op.request_;
+    request.split = true;
+    int64_t block = problem.value_dim;
+    while (block % 32 == 0 && problem.value_dim / block * binding.value_heads < pool_.workers())
+      block /= 2;
+    request.value_block = block;
+    split_ = op.variant(request);
+    // States leave in step with the windows.
+    if (int64_t every = binding.states_every / split_->kernel.chunk)
+      window_ = (window_ + every - 1) / every * every;
+  }
+
+  int64_t workers = pool_.workers(), widest = std::max(problem.key_dim, problem.value_dim) + 64;
+  zeros_ = reserve(widest * 4);
+  constants_ = reserve(whole_->kernel.arguments.size() * 4);
+  dump_bytes_ = (widest * 4 + 63) / 64 * 64;
+  dumps_ = reserve(workers * dump_bytes_);
+  int64_t scratch = whole_->kernel.scratch_floats;
+  if (split_) scratch = std::max(scratch, split_->kernel.scratch_floats);
+  scratch_bytes_ = (scratch * 4 + 127) / 64 * 64;
+  scratch_ = reserve(workers * scratch_bytes_);
+  int64_t chunks = binding.longest / whole_->kernel.chunk + 1;
+  chunks_bytes_ = (chunks * whole_->kernel.workspace_floats * 4 + 63) / 64 * 64;
+  chunks_ = reserve(workers * chunks_bytes_);
+  if (split_) {
+    int64_t parts = binding.value_heads * blocks(*split_);
+    window_at_ = reserve(parts * window_ * split_->kernel.workspace_floats * 4);
+    carries_ = reserve(binding.value_heads * problem.key_dim * problem.value_dim * 4);
+  }
+  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i) {
+    const KernelArgument& a = whole_->kernel.arguments[i];
+    if (!a.is_output || !binding[i].data) continue;
+    if (a.scope == ArgumentScope::head)
+      partial_[i] = reserve(binding.sequences * binding.value_heads * row_of(a) * 4);
+    if (a.scope == ArgumentScope::token && a.key_heads && grouped_)
+      partial_[i] = reserve(binding.tokens * binding.value_heads * row_of(a) * 4);
+  }
+}
+
+// A sequence whose heads alone would keep too few threads busy. Splitting changes no bit, so it may
+// depend on the other sequences and the threads.
+bool CpuCall::is_split(int64_t sequence) const {
+  int64_t threads = pool_.workers(), length = binding_.length(sequence);
+  if (op_.direction != Direction::forward || threads == 1 || length < kSplitTokens) return false;
+  if (op_.problem.state_dtype != DType::f32) return false;
+  bool even = binding_.sequences == 1 && binding_.value_heads % threads == 0;
+  return !even && 2 * length * threads > binding_.tokens * binding_.value_heads;
+}
+
+template <class F>
+void CpuCall::parallel(int64_t tasks, F& task) {
+  pool_.run(
+      tasks,
+      [](void* context, int64_t index, int worker) { (*static_cast<F*>(context))(index, worker); },
+      &task);
+}
+
+void CpuCall::run(char* workspace) {
+  memory_ = workspace;
+  std::memset(memory_ + zeros_, 0, constants_ - zeros_);
+  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i)
+    reinterpret_cast<float*>(memory_ + constants_)[i] = binding_[i].number;
+  run_whole();
+  if (split_)
+    for (int64_t s = 0; s < binding_.sequences; ++s)
+      if (is_split(s)) run_split(s);
+  if (grouped_) sum_heads();
+  sum_sequences();
+}
+
+void CpuCall::run_whole() {
+  int64_t count = blocks(*whole_), heads = binding_.value_heads;
+  // One task takes all blocks of a head, unless there are too few heads.
+  int64_t apart = binding_.sequences * heads < 2 * pool_.workers() ? count : 1;
+  auto task = [&](int64_t index, int worker) {
+    int64_t sequence = index / apart / heads;
+    if ((split_ && is_split(sequence)) || binding_.slot(sequence) < 0) return;
+    Part part{sequence, index / apart % heads, 0, 0, binding_.length(sequence)};
+    auto* workspace = reinterpret_cast<float*>(memory_ + chunks_ + worker * chunks_bytes_);
+    int64_t first = apart == 1 ? 0 : index % apart;
+    for (part.block = first; part.block < (apart == 1 ? count : first + 1); ++part.block)
+      for (size_t entry = 0; entry < whole_->functions.size(); ++entry)
+        call(*whole_, entry, part, workspace, worker, {});
+  };
+  parallel(binding_.sequences * heads * apart, task);
+}
+
+// Window after window: first what chunks need for themselves, by chunks; then what goes from chunk
+// to chunk, by heads and blocks of value channels.
+void CpuCall::run_split(int64_t sequence) {
+  const CpuKernel& kernel = split_->kernel;
+  int64_t heads = binding_.value_heads, count = blocks(*split_), tokens = window_ * kernel.chunk;
+  int64_t states = op_.problem.key_dim * op_.problem.value_dim;
+  int64_t per_part = window_ * kernel.workspace_floats;
+  auto* window = reinterpret_cast<float*>(memory_ + window_at_);
+  auto* carries = reinterpret_cast<float*>(memory_ + carries_);
+  for (int64_t first = 0; first < binding_.length(sequence); first += tokens) {
+    int64_t length = std::min(tokens, binding_.length(sequence) - first);
+    bool last = first + length == binding_.length(sequence);
+    for (size_t entry = 0; entry < split_->functions.size(); ++entry) {
+      bool parallel_loop = kernel.entries[entry].parallel;
+      int64_t parts = parallel_loop && kernel.shared_first ? 1 : count;
+      int64_t step = parallel_loop ? kMapChunks * kernel.chunk : length;
+      int64_t pieces = (length + step - 1) / step;
+      auto task = [&](int64_t index, int worker) {
+        int64_t piece = index % pieces, block = index / pieces % parts,
+                head = index / pieces / parts;
+        int64_t start = piece * step;
+        Part part{sequence, head, block, first + start, std::min(step, length - start)};
+        int64_t owner = kernel.shared_first ? head : head * count + block;
+        float* workspace =
+            window + owner * per_part + start / kernel.chunk * kernel.workspace_floats;
+        float* carry = carries + head * states;
+        call(*split_, entry, part, workspace, worker,
+             {first > 0 ? carry : nullptr, last ? nullptr : carry});
+      };
+      parallel(heads * parts * pieces, task);
+    }
+  }
+}
+
+void CpuCall::bind_token(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part,
+                         int worker) {
+  const KernelArgument& a = kernel.kernel.arguments[i];
+  const BoundTensor& tensor = binding_[i];
+  int64_t row = row_of(a), group = binding_.value_heads / binding_.heads;
+  if (!tensor.data) {  // an output nobody wants
+    slot[0] = std::bit_cast<int64_t>(memory_ + dumps_ + worker * dump_bytes_);
+    slot[1] = 0;
+  } else if (a.is_output && a.key_heads && grouped_) {
+    int64_t at = (binding_.first_token(part.sequence) + part.first) * binding_.value_heads;
+    slot[0] = std::bit_cast<int64_t>(memory_ + partial_[i] + (at + part.head) * row * 4);
+    slot[1] = binding_.value_heads * row;
+  } else {
+    int64_t at = binding_.is_batch() ? part.sequence * tensor.batch_step
+                                     : binding_.first_token(part.sequence) * tensor.row_step;
+    at += part.first * tensor.row_step;
+    at += (a.key_heads ? part.head / group : part.head) * tensor.head_step;
+    if (has_values(a)) at += part.block * kernel.kernel.value_block;
+    slot[0] = std::bit_cast<int64_t>(tensor.data + at * size_of(a.storage));
+    slot[1] = tensor.row_step;
+  }
+}
+
+void CpuCall::bind_state(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part,
+                         int worker, Carry carry) {
+  const KernelArgument& a = kernel.kernel.arguments[i];
+  const BoundTensor& tensor = binding_[i];
+  bool v_first = op_.problem.state_v_first;
+  auto block_offset = [&](int64_t row_step) {
+    return part.block * kernel.kernel.value_block * (v_first ? row_step : 1);
+  };
+  if (float* kept = a.is_output ? carry.to : carry.from) {
+    int64_t row = v_first ? op_.problem.key_dim : op_.problem.value_dim;
+    slot[0] = std::bit_cast<int64_t>(kept + block_offset(row));
+    slot[1] = row;
+  } else if (tensor.data) {
+    int64_t at = binding_.slot(part.sequence) * tensor.batch_step + part.head * tensor.head_step +
+                 block_offset(tensor.row_step);
+    slot[0] = std::bit_cast<int64_t>(tensor.data + at * size_of(a.storage));
+    slot[1] = tensor.row_step;
+  } else {  // starts from zero, or is not asked for
+    size_t at = a.is_output ? dumps_ + worker * dump_bytes_ : zeros_;
+    slot[0] = std::bit_cast<int64_t>(memory_ + at);
+    slot[1] = 0;
+  }
+}
+
+void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, float* workspace,
+                   int worker, Carry carry) {
+  std::array<int64_t, CpuKernel::kFirstArgument + 2 * 64> slots;
+  slots[0] = part.tokens;
+  slots[1] = std::bit_cast<int64_t>(memory_ + scratch_ + worker * scratch_bytes_);
+  slots[2] = std::bit_cast<int64_t>(workspace);
+  slots[3] = slots[4] = slots[6] = 0;
+  slots[5] = 1;
+  if (binding_.states.data) {
+    const BoundTensor& states = binding_.states;
+    int64_t at = binding_.first_state(part.sequence) + part.first / binding_.states_every;
+    int64_t block = part.block * kernel.kernel.value_block;
+    at = at * states.batch_step + part.head * states.head_step +
+         block * (op_.problem.state_v_first ? states.row_step : 1);
+    slots[3] = std::bit_cast<int64_t>(states.data + at * 4);
+    slots[4] = states.batch_step;
+    slots[5] = binding_.states_every / kernel.kernel.chunk;
+    slots[6] = states.row_step;
+  }
+  for (size_t i = 0; i < kernel.kernel.arguments.size(); ++i) {
+    const KernelArgument& a = kernel.kernel.arguments[i];
+    int64_t* slot = &slots[CpuKernel::kFirstArgument + 2 * i];
+    if (a.scope == ArgumentScope::token) {
+      bind_token(slot, kernel, i, part, worker);
+    } else if (a.scope == ArgumentScope::sequence) {
+      bind_state(slot, kernel, i, part, worker, carry);
+    } else if (a.scope == ArgumentScope::constant) {
+      slot[0] = std::bit_cast<int64_t>(memory_ + constants_ + 4 * i);
+      slot[1] = 0;
+    } else if (a.is_output) {
+      int64_t at = (part.sequence * binding_.value_heads + part.head) * row_of(a) * 4;
+      size_t dump = dumps_ + worker * dump_bytes_;
+      slot[0] = std::bit_cast<int64_t>(memory_ + (binding_[i].data ? partial_[i] + at : dump));
+      slot[1] = row_of(a);
+    } else {
+      int64_t at = part.head * binding_[i].head_step;
+      if (has_values(a)) at += part.block * kernel.kernel.value_block;
+      slot[0] = std::bit_cast<int64_t>(binding_[i].data + at * size_of(a.storage));
+      slot[1] = row_of(a);
+    }
+  }
+  kernel.functions[entry](slots.data());
+}
+
+// Gradients of what several value heads share, always added in the same order.
+void CpuCall::sum_heads() {
+  constexpr int64_t kTokens = 64;
+  int64_t group = binding_.value_heads / binding_.heads;
+  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i) {
+    const KernelArgument& a = whole_->kernel.arguments[i];
+    const BoundTensor& to = binding_[i];
+    if (!a.is_output || !a.key_heads || a.scope != ArgumentScope::token || !to.data) continue;
+    int64_t row = row_of(a), per_sequence = binding_.sequences ? binding_.length(0) : 0;
+    auto* partial = reinterpret_cast<const float*>(memory_ + partial_[i]);
+    auto task = [&](int64_t index, int) {
+      for (int64_t t = index * kTokens; t < std::min(binding_.tokens, (index + 1) * kTokens); ++t)
+        for (int64_t h = 0; h < binding_.heads; ++h) {
+          int64_t at = binding_.is_batch()
+                           ? t / per_sequence * to.batch_step + t % per_sequence * to.row_step
+                           : t * to.row_step;
+          char* out = to.data + (at + h * to.head_step) * size_of(a.result);
+          const float* from = partial + (t * binding_.value_heads + h * group) * row;
+          for (int64_t d = 0; d < row; ++d) {
+            float sum = from[d];
+            for (int64_t g = 1; g < group; ++g) sum += from[g * row + d];
+            store(sum, out + d * size_of(a.result), a.result);
+          }
+        }
+    };
+    parallel((binding_.tokens + kTokens - 1) / kTokens, task);
+  }
+}
+
+// Gradients of what all sequences share.
+void CpuCall::sum_sequences() {
+  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i) {
+    const KernelArgument& a = whole_->kernel.arguments[i];
+    const BoundTensor& to = binding_[i];
+    if (!a.is_output || a.scope != ArgumentScope::head || !to.data) continue;
+    int64_t row = row_of(a), all = binding_.value_heads * row;
+    auto* partial = reinterpret_cast<const float*>(memory_ + partial_[i]);
+    for (int64_t n = 0; n < all; ++n) {
+      float sum = 0;
+      for (int64_t s = 0; s < binding_.sequences; ++s) sum += partial[s * all + n];
+      store(sum, to.data + (n / row * to.head_step + n % row) * size_of(a.result), a.result);
+    }
+  }
+}
+
+}  // namespace linnet

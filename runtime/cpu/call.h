@@ -1,0 +1,58 @@
+// One call of an op: how its memory is laid out, and what each thread does.
+#pragma once
+
+#include "runtime/cpu/op.h"
+
+namespace linnet {
+
+class CpuCall {
+ public:
+  CpuCall(const CpuOp& op, const Binding& binding);
+
+  size_t workspace_bytes() const { return bytes_; }
+  void run(char* workspace);
+
+ private:
+  // A part of the work: some tokens of a sequence, one head, one block of value channels.
+  struct Part {
+    int64_t sequence, head, block, first, tokens;
+  };
+  // Where a part's state comes from and goes to, if not from and to the caller.
+  struct Carry {
+    float *from = nullptr, *to = nullptr;
+  };
+
+  bool is_split(int64_t sequence) const;
+  int64_t row_of(const KernelArgument& argument) const;
+  int64_t blocks(const LoadedKernel& kernel) const {
+    return op_.problem.value_dim / kernel.kernel.value_block;
+  }
+  size_t reserve(int64_t bytes);
+
+  void run_whole();
+  void run_split(int64_t sequence);
+  void sum_heads();
+  void sum_sequences();
+  void call(const LoadedKernel& kernel, size_t entry, const Part& part, float* workspace,
+            int worker, Carry carry);
+  void bind_token(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part,
+                  int worker);
+  void bind_state(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part, int worker,
+                  Carry carry);
+  template <class F>
+  void parallel(int64_t tasks, F& task);
+
+  const CpuOp& op_;
+  const Binding& binding_;
+  Pool& pool_;
+  std::shared_ptr<const LoadedKernel> whole_, split_;
+  bool grouped_ = false;
+  int64_t window_ = 0;  // chunks of a split sequence that are in work at a time
+  // Offsets in the workspace.
+  size_t bytes_ = 0, zeros_ = 0, constants_ = 0, dumps_ = 0, dump_bytes_ = 0, scratch_ = 0,
+         scratch_bytes_ = 0, chunks_ = 0, chunks_bytes_ = 0, window_at_ = 0, carries_ = 0;
+  std::array<size_t, 64> partial_{};  // of each argument that is summed afterwards
+  char* memory_ = nullptr;
+};
+
+}  // namespace linnet

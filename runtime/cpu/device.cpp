@@ -1,0 +1,133 @@
+// The device `cpu`: a pool of threads, the cache of kernels, and this machine's processor.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "generator_id.h"
+#include "runtime/cache/cache.h"
+#include "runtime/cpu/op.h"
+#include "runtime/environment.h"
+#include "runtime/plugin.h"
+
+namespace linnet {
+
+namespace {
+
+// What code for this machine depends on: the lines of the first processor that name it and say what
+// it can do.
+std::string host_processor() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line, text;
+  while (std::getline(file, line) && !line.empty())
+    for (const char* key : {"vendor_id", "cpu family", "model\t", "flags", "CPU implementer",
+                            "CPU part", "CPU variant", "Features"})
+      if (line.starts_with(key)) text += line + "\n";
+  return text;
+}
+
+int thread_count(int asked) {
+  if (asked < 0)
+    throw UserError(fmt::format("threads: expected 0 (one a core) or more, got {}", asked));
+  if (asked > 0) return asked;
+  if (auto text = environment::get(environment::threads)) {
+    char* end = nullptr;
+    long count = std::strtol(text->c_str(), &end, 10);
+    if (text->empty() || *end || count < 1 || count > 4096)
+      throw UserError(
+          fmt::format("LINNET_THREADS: expected a number from 1 to 4096, got '{}'", *text));
+    return static_cast<int>(count);
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// Kernels from the cache or the compiler; those in use by any op are shared.
+class KernelStore {
+ public:
+  KernelStore() : cache_(Cache::Options{}), host_(host_processor()) {}
+
+  std::shared_ptr<const LoadedKernel> load(const CpuRequest& request) {
+    std::string what = request.describe();
+    if (!request.target_cpu.empty()) what += " for " + request.target_cpu;
+    {
+      std::lock_guard lock(mutex_);
+      if (auto known = loaded_[what].lock()) return known;
+    }
+    CacheKey key({{"kind", "cpu kernel"},
+                  {"what", what},
+                  {"processor", request.target_cpu.empty() ? host_ : request.target_cpu},
+                  {"generator", kGeneratorId}});
+    Files files = cache_.find_or_build(key, [&] { return compile(request, what); });
+    auto kernel = std::make_shared<const LoadedKernel>(parse(files));
+    std::lock_guard lock(mutex_);
+    loaded_[what] = kernel;
+    return kernel;
+  }
+
+ private:
+  static Files compile(const CpuRequest& request, const std::string& what) {
+    CpuKernel kernel = compiler_for(what).compile(request);
+    return {{"kernel.bin", kernel.code}, {"kernel.txt", kernel.describe()}};
+  }
+  static CpuKernel parse(Files& files) {
+    return CpuKernel::parse(files["kernel.txt"], std::move(files["kernel.bin"]));
+  }
+
+  Cache cache_;
+  std::string host_;
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<const LoadedKernel>> loaded_;
+};
+
+class CpuDevice : public Device::Impl {
+ public:
+  explicit CpuDevice(const DeviceOptions& options)
+      : pool_(options.pool ? options.pool : make_pool(thread_count(options.threads))) {
+    if (pool_->workers() < 1)
+      throw UserError(fmt::format("pool: expected at least 1 worker, got {}", pool_->workers()));
+    name = "cpu";
+  }
+
+  int threads() const override { return pool_->workers(); }
+
+  Buffer allocate(size_t bytes) const override {
+    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    if (!memory) throw DeviceError(fmt::format("cpu: no memory for {} bytes", bytes));
+    return {std::shared_ptr<void>(memory, std::free), bytes};
+  }
+
+  Op build(const Problem& problem, const BuildOptions& options) const override {
+    CpuRequest request{
+        .problem = problem, .direction = options.direction, .target_cpu = options.target_cpu};
+    bool decode = options.direction == Direction::decode;
+    if (decode && options.chunk > 1)
+      throw UserError(fmt::format("chunk: expected 1 for decode, got {}", options.chunk));
+    request.chunk = options.chunk ? options.chunk : decode ? 1 : 16;
+    if (decode) request.value_block = decode_block(problem);
+    auto store = store_;
+    return Op(std::make_shared<CpuOp>(
+        request, [store](const CpuRequest& r) { return store->load(r); }, pool_));
+  }
+
+ private:
+  // Value channels whose part of the state stays in the first cache while a token goes over it.
+  static int64_t decode_block(const Problem& problem) {
+    constexpr int64_t kFloats = 4096;
+    int64_t block = problem.value_dim;
+    while (block % 32 == 0 && block * problem.key_dim > kFloats) block /= 2;
+    return block;
+  }
+
+  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<KernelStore> store_ = std::make_shared<KernelStore>();
+};
+
+}  // namespace
+
+std::shared_ptr<const Device::Impl> open_cpu(const DeviceOptions& options) {
+  return std::make_shared<CpuDevice>(options);
+}
+
+}  // namespace linnet

@@ -1,0 +1,76 @@
+#include "runtime/cpu/op.h"
+
+#include <fmt/format.h>
+
+#include "runtime/cpu/call.h"
+
+namespace linnet {
+
+CpuOp::CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool)
+    : request_(request), load_(std::move(load)), pool_(std::move(pool)), main_(load_(request)) {
+  problem = request.problem;
+  direction = request.direction;
+  for (const KernelArgument& a : main_->kernel.arguments)
+    has_grouped_outputs_ |= a.is_output && a.key_heads;
+}
+
+std::shared_ptr<const LoadedKernel> CpuOp::variant(const CpuRequest& request) const {
+  std::array<int64_t, 3> kind = {request.grouped, request.split, request.value_block};
+  std::lock_guard lock(mutex_);
+  auto& known = variants_[kind];
+  if (!known) known = load_(request);
+  return known;
+}
+
+std::vector<ArgumentInfo> CpuOp::arguments() const {
+  std::vector<ArgumentInfo> infos;
+  for (const KernelArgument& a : main_->kernel.arguments)
+    infos.push_back(
+        {a.name, shape_text(a, problem, direction), a.result, a.is_output, is_optional(a)});
+  infos.push_back({"cu_seqlens", "[N + 1]", DType::i64, false, true});
+  if (direction == Direction::decode) {
+    infos.push_back({"state", problem.state_v_first ? "[N, HV, V, K]" : "[N, HV, K, V]",
+                     problem.state_dtype, true, true});
+    infos.push_back({"slots", "[N]", DType::i64, false, true});
+  }
+  if (direction == Direction::forward) {
+    infos.push_back({"states", problem.state_v_first ? "[S, HV, V, K]" : "[S, HV, K, V]",
+                     DType::f32, true, true});
+    infos.push_back({"states_every", "[]", DType::f32, false, true});
+  }
+  return infos;
+}
+
+size_t CpuOp::workspace_bytes(std::span<const Argument> arguments) const {
+  Binding binding(main_->kernel, problem, direction, arguments);
+  return CpuCall(*this, binding).workspace_bytes() + 64;
+}
+
+void CpuOp::run(std::span<const Argument> arguments, const RunOptions& options) const {
+  Binding binding(main_->kernel, problem, direction, arguments);
+  CpuCall call(*this, binding);
+  size_t bytes = call.workspace_bytes() + 64;
+  auto aligned = [](void* memory) {
+    return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory) + 63) / 64 * 64);
+  };
+  if (options.workspace) {
+    if (options.workspace_bytes < bytes)
+      throw UserError(fmt::format("workspace: expected at least {} bytes, got {}", bytes,
+                                  options.workspace_bytes));
+    return call.run(aligned(options.workspace));
+  }
+  std::vector<std::byte> memory;
+  {
+    std::lock_guard lock(mutex_);
+    if (!spare_.empty()) {
+      memory = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  if (memory.size() < bytes) memory = std::vector<std::byte>(bytes);
+  call.run(aligned(memory.data()));
+  std::lock_guard lock(mutex_);
+  spare_.push_back(std::move(memory));
+}
+
+}  // namespace linnet

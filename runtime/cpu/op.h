@@ -1,0 +1,52 @@
+// An op on the CPU: kernels in memory, and how their work is divided.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "runtime/cpu/binding.h"
+#include "runtime/cpu/code.h"
+#include "runtime/device_impl.h"
+
+namespace linnet {
+
+// A kernel that can be called.
+struct LoadedKernel {
+  explicit LoadedKernel(CpuKernel from) : kernel(std::move(from)), code(kernel.code) {
+    for (const auto& entry : kernel.entries) functions.push_back(code.at(entry.offset));
+    kernel.code.clear();
+  }
+  CpuKernel kernel;
+  Code code;
+  std::vector<Code::Function> functions;
+};
+
+using KernelLoader = std::function<std::shared_ptr<const LoadedKernel>(const CpuRequest&)>;
+
+class CpuOp : public Op::Impl {
+ public:
+  // Loads the kernel of the common case; others when a call first needs them.
+  CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool);
+
+  void run(std::span<const Argument> arguments, const RunOptions& options) const override;
+  size_t workspace_bytes(std::span<const Argument> arguments) const override;
+  std::vector<ArgumentInfo> arguments() const override;
+
+ private:
+  friend class CpuCall;
+  std::shared_ptr<const LoadedKernel> variant(const CpuRequest& request) const;
+
+  CpuRequest request_;
+  KernelLoader load_;
+  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<const LoadedKernel> main_;
+  bool has_grouped_outputs_ = false;
+  mutable std::map<std::array<int64_t, 3>, std::shared_ptr<const LoadedKernel>> variants_;
+  // Memory of calls that bring none, kept for the next.
+  mutable std::mutex mutex_;
+  mutable std::vector<std::vector<std::byte>> spare_;
+};
+
+}  // namespace linnet

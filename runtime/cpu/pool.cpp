@@ -1,0 +1,105 @@
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "linnet/pool.h"
+
+namespace linnet {
+
+namespace {
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class Threads : public Pool {
+ public:
+  explicit Threads(int count) : count_(count) {
+    for (int i = 1; i < count; ++i) threads_.emplace_back([this, i] { serve(i); });
+  }
+  ~Threads() override {
+    {
+      std::lock_guard lock(sleep_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  int workers() const override { return count_; }
+
+  void run(int64_t tasks, Task task, void* context) override {
+    if (count_ == 1 || tasks <= 1) {
+      for (int64_t i = 0; i < tasks; ++i) task(context, i, 0);
+      return;
+    }
+    std::lock_guard one(caller_);
+    task_ = task;
+    context_ = context;
+    tasks_ = tasks;
+    next_.store(0, std::memory_order_relaxed);
+    busy_.store(count_ - 1, std::memory_order_relaxed);
+    {
+      // Under the lock, so that a thread about to sleep does not miss it.
+      std::lock_guard lock(sleep_);
+      turn_.fetch_add(1, std::memory_order_release);
+    }
+    if (sleepers_.load() > 0) wake_.notify_all();
+    work(0);
+    while (busy_.load(std::memory_order_acquire) > 0) pause();
+  }
+
+ private:
+  void work(int worker) {
+    for (;;) {
+      int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= tasks_) return;
+      task_(context_, index, worker);
+    }
+  }
+
+  // How often an idle thread looks for work before it sleeps: some tens of microseconds.
+  static constexpr int kLooks = 2000;
+
+  void serve(int worker) {
+    uint64_t seen = 0;
+    for (;;) {
+      int looks = 0;
+      while (turn_.load(std::memory_order_acquire) == seen && ++looks < kLooks) pause();
+      if (turn_.load(std::memory_order_acquire) == seen) {
+        std::unique_lock lock(sleep_);
+        ++sleepers_;
+        wake_.wait(lock, [&] { return stopping_ || turn_.load() != seen; });
+        --sleepers_;
+        if (stopping_) return;
+      }
+      seen = turn_.load(std::memory_order_acquire);
+      work(worker);
+      busy_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  const int count_;
+  std::vector<std::thread> threads_;
+  std::mutex caller_, sleep_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::atomic<int> sleepers_ = 0, busy_ = 0;
+  std::atomic<uint64_t> turn_ = 0;
+  std::atomic<int64_t> next_ = 0;
+  Task task_ = nullptr;
+  void* context_ = nullptr;
+  int64_t tasks_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<Pool> make_pool(int threads) { return std::make_shared<Threads>(threads); }
+
+}  // namespace linnet

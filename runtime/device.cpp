@@ -1,0 +1,30 @@
+#include "linnet/device.h"
+
+#include <fmt/format.h>
+
+#include "runtime/device_impl.h"
+
+namespace linnet {
+
+const Problem& Op::problem() const { return impl_->problem; }
+Direction Op::direction() const { return impl_->direction; }
+std::vector<ArgumentInfo> Op::arguments() const { return impl_->arguments(); }
+void Op::run(std::span<const Argument> arguments, const RunOptions& options) const {
+  impl_->run(arguments, options);
+}
+size_t Op::workspace_bytes(std::span<const Argument> arguments) const {
+  return impl_->workspace_bytes(arguments);
+}
+
+Device Device::open(const std::string& name, const DeviceOptions& options) {
+  if (name == "cpu") return Device(open_cpu(options));
+  throw UserError(fmt::format("device: expected cpu; got '{}'", name));
+}
+const std::string& Device::name() const { return impl_->name; }
+int Device::threads() const { return impl_->threads(); }
+Op Device::build(const Problem& problem, const BuildOptions& options) const {
+  return impl_->build(problem, options);
+}
+Buffer Device::allocate(size_t bytes) const { return impl_->allocate(bytes); }
+
+}  // namespace linnet

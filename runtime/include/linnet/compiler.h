@@ -1,0 +1,82 @@
+// What the runtime asks of the compiler, and what a compiled kernel is. The compiler is a library
+// of its own, opened when the cache has no kernel: programs that run from a cache never load it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "linnet/problem.h"
+
+namespace linnet {
+
+// Of what there is one: every token, sequence, head, or the whole call.
+enum class ArgumentScope { token, sequence, head, constant };
+
+// One argument as a kernel sees it: a pointer to the first row of one sequence and head, and the
+// step between rows.
+struct KernelArgument {
+  std::string name;
+  ArgumentScope scope;
+  bool key_heads, is_output;
+  DType storage;     // in the kernel's memory
+  DType result;      // what a summed output is rounded to in the end
+  std::string axes;  // of one row: "k", "v", "" or of a state "kv"
+};
+
+// Machine code for one processor. Every entry is a function `void (const int64_t* arguments)` for
+// one sequence, one value head and one block of value channels:
+//   [0] tokens  [1] scratch  [2] workspace
+//   [3] where states go, or null  [4] numbers between two of them  [5] chunks between two of them
+//   [6] numbers between two rows of one
+//   [7] ... pointer and row step of each argument.
+struct CpuKernel {
+  static constexpr int64_t kFirstArgument = 7;
+  std::string code;  // bytes
+  struct Entry {
+    int64_t offset = 0;  // in `code`
+    bool parallel =
+        false;  // a loop whose chunks may be computed in any order, by any number of calls
+  };
+  std::vector<Entry> entries;  // one for everything, or one a loop, to be called in order
+  std::vector<KernelArgument> arguments;
+  int64_t chunk = 0;        // tokens
+  int64_t value_block = 0;  // value channels of one call
+  // With one entry a loop: whether what the first leaves is the same for all value blocks.
+  bool shared_first = false;
+  int64_t scratch_floats = 0;
+  int64_t workspace_floats = 0;  // of one chunk
+
+  std::string describe() const;  // everything but the code, as text
+  static CpuKernel parse(const std::string& description, std::string code);
+};
+
+struct CpuRequest {
+  Problem problem;
+  Direction direction = Direction::forward;
+  int64_t chunk = 16;
+  int64_t value_block = 0;  // wished for; 0: all channels. Ignored where channels are summed over.
+  bool split = false;       // one entry a loop
+  bool grouped =
+      false;  // several value heads share a head: its gradients leave in f32, to be summed
+  std::string target_cpu;        // LLVM's name of a processor; empty: this machine's
+  std::string describe() const;  // for the cache's key
+};
+
+class Compiler {
+ public:
+  virtual ~Compiler() = default;
+  virtual CpuKernel compile(const CpuRequest& request) = 0;
+};
+
+}  // namespace linnet
+
+namespace linnet {
+
+// The compiler to use from now on, for programs that contain it; others need not say anything.
+void use_compiler(Compiler* compiler);
+
+}  // namespace linnet
+
+// What the compiler's library exports.
+extern "C" linnet::Compiler* linnet_compiler();
