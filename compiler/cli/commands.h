@@ -12,6 +12,7 @@ void add_show(CLI::App& app);
 void add_check(CLI::App& app);
 void add_draw(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_cache(CLI::App& app);
 
 // The options that say which graph: the same for every command that derives one.
 struct GraphArguments {

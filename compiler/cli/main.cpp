@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
       "  linnet show kda --stage backward         its gradients\n"
       "  linnet check kda                         hold both against a token-by-token reference\n"
       "  linnet draw kda -o kda.svg               a picture of the stages\n"
-      "  linnet bench --compile                   how long the derivation takes",
+      "  linnet bench --compile                   how long the derivation takes\n"
+      "  linnet cache list                        the compiled kernels kept on disk",
       "linnet");
   app.set_version_flag("--version", std::string("linnet ") + LINNET_VERSION);
   app.require_subcommand(1);
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
   linnet::cli::add_check(app);
   linnet::cli::add_draw(app);
   linnet::cli::add_bench(app);
+  linnet::cli::add_cache(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
