@@ -139,20 +139,16 @@ void Store::install(const fs::path& staged, const std::string& key) const {
     if (::rename(staged.c_str(), entry.c_str()) == 0) return;
     if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) break;
     if (read(key).files) return;  // another process was first, and its entry is as good
-    if (!retire(entry)) break;
+    Staging trash(root_);
+    if (!retire(entry, trash)) posix::fail("cannot remove", entry);
   }
   posix::fail("cannot rename to", entry);
 }
 
-// Out of sight in one step, then removed at leisure. False, with errno, if that is not possible.
-bool Store::retire(const fs::path& entry) const {
-  Staging staging(root_);
-  if (::rename(entry.c_str(), (staging.path / "retired").c_str()) == 0 || errno == ENOENT)
-    return true;
-  const int error = errno;
-  remove_tree(staging.path);
-  errno = error;
-  return false;
+// Out of sight in one step; removed with the trash. False, with errno, if that is not possible.
+bool Store::retire(const fs::path& entry, const Staging& trash) const {
+  const fs::path place = trash.path / entry.filename();
+  return ::rename(entry.c_str(), place.c_str()) == 0 || errno == ENOENT;
 }
 
 std::vector<Store::Info> Store::scan() const {
@@ -182,11 +178,14 @@ Store::Removed Store::shrink(uint64_t limit, uint64_t target, const std::string&
   Removed removed;
   const std::vector<Info> entries = scan();
   for (const Info& entry : entries) removed.bytes_left += entry.bytes;
-  if (removed.bytes_left <= limit) return removed;
+  // Down to nothing, what is damaged and has no bytes goes too.
+  auto within = [&](uint64_t bound) { return bound > 0 && removed.bytes_left <= bound; };
+  if (entries.empty() || within(limit)) return removed;
+  Staging trash(root_);
   for (const Info& entry : entries) {
-    if (removed.bytes_left <= target) break;
+    if (within(target)) break;
     if (entry.key == keep) continue;
-    if (!retire(entry_path(entry.key))) {
+    if (!retire(entry_path(entry.key), trash)) {
       ++removed.failed;
       continue;
     }

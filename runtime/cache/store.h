@@ -67,7 +67,7 @@ class Store {
  private:
   class Staging;
   void install(const std::filesystem::path& staged, const std::string& key) const;
-  bool retire(const std::filesystem::path& entry) const;
+  bool retire(const std::filesystem::path& entry, const Staging& trash) const;
 
   std::filesystem::path root_;
 };

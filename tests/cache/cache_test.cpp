@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "linnet/error.h"
 #include "tests/cache/support.h"
@@ -166,15 +168,17 @@ TEST_CASE("cache: a warm find of 100 KB takes well under a millisecond") {
   Cache cache(options_in(root.path));
   const Files files = files_of("kda", 100 << 10);
   cache.find_or_build(key_of("kda"), [&] { return files; });
-  auto best = std::chrono::nanoseconds::max();
+  std::vector<std::chrono::nanoseconds> times;
   for (int i = 0; i < 200; ++i) {
     auto start = std::chrono::steady_clock::now();
     auto found = cache.find(key_of("kda"));
-    best = std::min(best, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start));
+    times.push_back(std::chrono::steady_clock::now() - start);
     REQUIRE(found);
   }
-  MESSAGE("best of 200 warm finds of 100 KB: ", best.count() / 1000, " us");
+  std::sort(times.begin(), times.end());
+  MESSAGE("200 warm finds of 100 KB: best ", times[0].count() / 1000, " us, median ",
+          times[100].count() / 1000, " us");
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  CHECK(best < 1ms);
+  CHECK(times[0] < 1ms);
 #endif
 }
