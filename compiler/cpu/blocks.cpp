@@ -48,6 +48,14 @@ Values BlockEvaluator::load_view(Value pointer, int64_t row_step, int64_t column
 
 Values BlockEvaluator::load(Value value, const Block& block) {
   Buffer buffer = memory_.buffer_of(value);
+  if (buffer.step) {
+    Values result;
+    for (int64_t i = 0; i < block.rows; ++i)
+      for (int64_t v = 0; v < block.vectors; ++v)
+        result.push_back(e_.load_vector(
+            e_.at(buffer.pointer, e_.add(row_start(buffer, row(block, i)), column(block, v)))));
+    return result;
+  }
   return load_view(buffer.pointer, buffer.rows == 1 ? 0 : buffer.stride,
                    buffer.columns == 1 && buffer.rows == 1 ? 0 : 1, block);
 }
@@ -172,7 +180,7 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     Values right_vectors;
     for (int64_t v = 0; v < block.vectors; ++v)
       right_vectors.push_back(
-          e_.load_vector(e_.at(b.pointer, e_.add(e_.mul(k, b.stride), column(block, v)))));
+          e_.load_vector(e_.at(b.pointer, e_.add(row_start(b, k), column(block, v)))));
     for (int64_t i = 0; i < block.rows; ++i) {
       Value index = transposed ? e_.add(e_.mul(k, a.stride), row(block, i))
                                : e_.add(e_.mul(row(block, i), a.stride), k);
@@ -196,6 +204,26 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     });
   for (int64_t k = even; k < to; ++k) sums = step(e_.i64(k), sums);
   return sums;
+}
+
+Values BlockEvaluator::evaluate_rows(llvm::ArrayRef<MatmulOp> products, Value column,
+                                     int64_t wide) {
+  Buffer b = memory_.buffer_of(program_.origin(MatmulOp(products.front()).getRhs()));
+  llvm::SmallVector<Buffer> lefts;
+  for (MatmulOp op : products) lefts.push_back(memory_.buffer_of(program_.origin(op.getLhs())));
+  Values zeros(products.size() * wide, e_.splat(0.f));
+  return e_.loop(e_.i64(0), e_.i64(b.rows), 1, zeros, [&](Value k, const Values& sums) {
+    Values next = sums, right;
+    for (int64_t v = 0; v < wide; ++v)
+      right.push_back(e_.load_vector(
+          e_.at(b.pointer, e_.add(row_start(b, k), e_.add(column, v * e_.lanes())))));
+    for (size_t p = 0; p < products.size(); ++p) {
+      Value x = e_.splat(e_.load(e_.at(lefts[p].pointer, k)));
+      for (int64_t v = 0; v < wide; ++v)
+        next[p * wide + v] = e_.fma(x, right[v], next[p * wide + v]);
+    }
+    return next;
+  });
 }
 
 Values BlockEvaluator::decay_mask(DecayMaskOp op, const Block& block) {

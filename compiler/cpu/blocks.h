@@ -12,6 +12,7 @@ namespace linnet::cpu {
 struct Buffer {
   mlir::Value pointer;
   int64_t rows = 1, columns = 1, stride = 1;
+  mlir::Value step = {};  // in the caller's memory: what the rows are apart instead of `stride`
 };
 
 // Where the values of a program are, while one loop is emitted.
@@ -40,6 +41,15 @@ class BlockEvaluator {
 
   // The block's vectors, row after row.
   Values evaluate(mlir::Value value, const Block& block);
+
+  // Where row i starts, in elements.
+  mlir::Value row_start(const Buffer& buffer, mlir::Value i) {
+    return buffer.step ? e_.mul(i, buffer.step) : e_.mul(i, buffer.stride);
+  }
+
+  // One row each of several products with the same right side, read once: `wide` vectors from
+  // `column`, product after product.
+  Values evaluate_rows(llvm::ArrayRef<chunk::MatmulOp> products, mlir::Value column, int64_t wide);
 
   // The fused products under a value, the value itself included.
   void for_each_product(mlir::Value value, llvm::function_ref<void(chunk::MatmulOp)> call);

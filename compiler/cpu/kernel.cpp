@@ -59,6 +59,7 @@ class Kernel : public Memory {
     if (value.getDefiningOp()->getBlock() == &program_.graph().getBody().front())
       return false;  // constants
     if (value == evaluating_) return false;
+    if (row_products_.contains(value)) return true;
     return program_.placement(value) != Placement::fused;
   }
 
@@ -146,7 +147,8 @@ class Kernel : public Memory {
   }
 
   void emit_loop(const Loop& loop, size_t index, Value chunks) {
-    for (auto [argument, init] : llvm::zip(loop.carried(), loop.init())) load_state(argument, init);
+    for (auto [argument, init] : llvm::zip(loop.carried(), loop.init()))
+      load_state(loop, argument, init);
     e_.loop(e_.i64(0), chunks, 1, [&](Value turn) {
       Value chunk = loop.order == Order::reverse ? e_.sub(e_.sub(chunks, turn), e_.i64(1)) : turn;
       emit_turn(loop, index, chunk);
@@ -155,6 +157,7 @@ class Kernel : public Memory {
       for (size_t i = 0; i < loop.carried().size(); ++i)
         if (output.getValue() == loop.scan->getOpResult(i)) {
           Bound& to = bound_[output.getName().str()];
+          if (buffers_.lookup(loop.carried()[i]).step) continue;  // it is there already
           store_state(buffers_.lookup(loop.carried()[i]), to.pointer, to.step, to.storage);
         }
     forget_turn();
@@ -200,11 +203,41 @@ class Kernel : public Memory {
                 states_.row_step, Precision::f32);
   }
 
-  void load_state(Value argument, Value init) {
-    Buffer buffer = buffers_[argument] = new_scratch(tile_of(argument));
+  // The plain recurrence updates the state where the caller wants it, if it lies there as it does
+  // here: nothing is copied but what starts elsewhere.
+  bool is_in_place(const Loop& loop, Tile state, const Bound& from) {
+    return chunk_ == 1 && loop.order == Order::forward && loop.carried().size() == 1 &&
+           !memory_.state_v_first && from.storage == Precision::f32 &&
+           state.getDimSize(1) % e_.lanes() == 0 && final_state(loop);
+  }
+  OutputOp final_state(const Loop& loop) {
+    for (mlir::Operation* user : loop.scan->getOpResult(0).getUsers())
+      if (auto output = llvm::dyn_cast<OutputOp>(user)) return output;
+    return {};
+  }
+  void place_state(Value argument, const Bound& from, const Bound& to) {
+    Buffer buffer = shaped(to.pointer, tile_of(argument));
+    buffer.step = to.step;
+    auto& b = e_.builder();
+    auto number = [&](Value pointer) -> Value {
+      return b.create<mlir::LLVM::PtrToIntOp>(e_.loc(), b.getI64Type(), pointer);
+    };
+    Value elsewhere = b.create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::ne,
+                                                    number(from.pointer), number(to.pointer));
+    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), elsewhere, false);
+    mlir::OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    tile_ops_.load_rows_to(from.pointer, from.step, buffer);
+    buffers_[argument] = buffer;
+  }
+
+  void load_state(const Loop& loop, Value argument, Value init) {
     auto input = program_.origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
     Bound& from = bound_[input.getName().str()];
+    if (is_in_place(loop, tile_of(argument), from))
+      return place_state(argument, from, bound_[final_state(loop).getName().str()]);
+    Buffer buffer = buffers_[argument] = new_scratch(tile_of(argument));
     Buffer lying = memory_.state_v_first ? flipped_state(buffer) : buffer;
     tile_ops_.load_rows(from.pointer, from.step, from.storage, lying, e_.i64(lying.rows));
     if (memory_.state_v_first) tile_ops_.transpose(lying, buffer);
@@ -234,10 +267,12 @@ class Kernel : public Memory {
                        shaped(e_.at(workspace_chunk_, e_.i64(workspace_.lookup(argument))),
                               tile_of(argument)));
 
+    row_products_.clear();
     Values next;
     for (Value value : loop.next()) next.push_back(program_.origin(value));
     for (mlir::Operation* op : loop.body) {
       Value result = op->getResult(0);
+      if (auto product = llvm::dyn_cast<MatmulOp>(op)) emit_with_siblings(loop, product);
       if (program_.placement(result) == Placement::fused || llvm::isa<RowOp>(op)) continue;
       if (llvm::is_contained(next, result) && updates_in_place(loop, result)) continue;
       emit_root(op, target_of(result));
@@ -245,6 +280,31 @@ class Kernel : public Memory {
     store_outputs(index, first);
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
   }
+
+  // Products of one row with the carried state, which is read once for all of them.
+  void emit_with_siblings(const Loop& loop, MatmulOp first) {
+    auto reads_state = [&](MatmulOp op) {
+      Value left = program_.origin(op.getLhs()), right = program_.origin(op.getRhs());
+      mlir::Operation* source = left.getDefiningOp();
+      bool known = in_memory(left) &&
+                   (!source || llvm::isa<InputOp>(source) || source->isBeforeInBlock(first) ||
+                    source->getBlock() != first->getBlock());
+      return llvm::is_contained(loop.carried(), right) && !op.getTransposeLhs() &&
+             !op.getTransposeRhs() && known;
+    };
+    if (chunk_ != 1 || row_products_.contains(first) || !reads_state(first)) return;
+    llvm::SmallVector<MatmulOp> products;
+    llvm::SmallVector<Buffer> targets;
+    for (mlir::Operation* op : loop.body) {
+      auto product = llvm::dyn_cast<MatmulOp>(op);
+      if (!product || !reads_state(product) || products.size() == kMostSiblings) continue;
+      products.push_back(product);
+      targets.push_back(buffers_[product] = scratch_of(product));
+    }
+    tile_ops_.emit_rows(products, targets);
+    for (MatmulOp product : products) row_products_.insert(product);
+  }
+  static constexpr size_t kMostSiblings = 2;
 
   Buffer target_of(Value result) {
     if (auto at = workspace_.find(result); at != workspace_.end())
@@ -402,6 +462,7 @@ class Kernel : public Memory {
   int64_t scratch_used_ = 0, workspace_used_ = 0;
   llvm::DenseMap<Value, Buffer> buffers_, transposed_, steps_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
+  llvm::DenseSet<Value> row_products_;  // of this turn, made before what reads them
   llvm::DenseMap<Value, int64_t> workspace_, scratch_offsets_, transposed_offsets_, steps_offsets_;
 };
 

@@ -98,6 +98,13 @@ void TileOps::load_rows(Value from, Value step, Precision storage, Buffer to, Va
           [&](Value at) { e_.store(e_.splat(0.f), e_.at(to.pointer, at)); });
 }
 
+void TileOps::load_rows_to(Value from, Value step, Buffer to) {
+  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+    load_row(e_.at(from, e_.mul(i, step)), Precision::f32,
+             e_.at(to.pointer, blocks_.row_start(to, i)), to.columns);
+  });
+}
+
 void TileOps::load_column(Value from, Value step, Precision storage, Buffer to, Value valid) {
   for (int64_t j = 0; j < to.stride; j += e_.lanes())
     e_.store(e_.splat(0.f), e_.at(to.pointer, e_.i64(j)));
@@ -181,13 +188,15 @@ void TileOps::transpose(Buffer from, Buffer to) {
 void TileOps::emit_blocks(Value value, Buffer to, bool triangular) {
   const Schedule& schedule = program_.schedule();
   int64_t vectors = to.stride / e_.lanes();
-  int64_t wide = std::min(schedule.register_vectors, vectors),
-          high = std::min(schedule.register_rows, to.rows);
+  // One token goes over whole rows of the state, as they lie in memory.
+  bool rows_first = schedule.chunk == 1;
+  int64_t wide = std::min(rows_first ? kRowVectors : schedule.register_vectors, vectors),
+          high = std::min(rows_first ? 1 : schedule.register_rows, to.rows);
   auto block = [&](Block b) {
     Values values = blocks_.evaluate(value, b);
     for (int64_t i = 0; i < b.rows; ++i)
       for (int64_t v = 0; v < b.vectors; ++v) {
-        Value index = e_.add(e_.add(e_.mul(e_.add(b.first_row, i), to.stride), b.first_column),
+        Value index = e_.add(e_.add(blocks_.row_start(to, e_.add(b.first_row, i)), b.first_column),
                              v * e_.lanes());
         e_.store(values[i * b.vectors + v], e_.at(to.pointer, index));
       }
@@ -205,6 +214,20 @@ void TileOps::emit_blocks(Value value, Buffer to, bool triangular) {
   else
     e_.loop(e_.i64(0), e_.i64(whole), high, [&](Value i) { across(i, high, std::nullopt); });
   if (whole < to.rows) across(e_.i64(whole), to.rows - whole, whole);
+}
+
+void TileOps::emit_rows(llvm::ArrayRef<MatmulOp> products, llvm::ArrayRef<Buffer> to) {
+  int64_t vectors = to.front().stride / e_.lanes(), wide = std::min<int64_t>(kRowVectors, vectors);
+  auto block = [&](Value column, int64_t count) {
+    Values sums = blocks_.evaluate_rows(products, column, count);
+    for (size_t p = 0; p < products.size(); ++p)
+      for (int64_t v = 0; v < count; ++v)
+        e_.store(sums[p * count + v], e_.at(to[p].pointer, e_.add(column, v * e_.lanes())));
+  };
+  int64_t whole = vectors / wide * wide;
+  e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(),
+          [&](Value column) { block(column, wide); });
+  if (whole < vectors) block(e_.i64(whole * e_.lanes()), vectors - whole);
 }
 
 void TileOps::emit(mlir::Operation* op, Buffer to) {

@@ -17,6 +17,8 @@ class TileOps {
   // on are zero.
   void load_rows(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
                  mlir::Value valid);
+  // All rows, f32, to a tile that may lie in the caller's memory.
+  void load_rows_to(mlir::Value from, mlir::Value step, Buffer to);
   void load_column(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
                    mlir::Value valid);
   void load_row(mlir::Value from, chunk::Precision storage, mlir::Value to, int64_t columns);
@@ -37,10 +39,14 @@ class TileOps {
 
   // A fusible value, block by block; triangular operands make every block of rows its own code.
   void emit_blocks(mlir::Value value, Buffer to, bool triangular);
+  // One-row products with the same right side, all at once.
+  void emit_rows(llvm::ArrayRef<chunk::MatmulOp> products, llvm::ArrayRef<Buffer> to);
   // Any other op.
   void emit(mlir::Operation* op, Buffer to);
 
  private:
+  static constexpr int64_t kRowVectors = 8;  // of a row in registers, when rows are taken whole
+
   void for_each_vector(Buffer buffer, llvm::function_ref<void(mlir::Value index)> body);
   mlir::Value widen(mlir::Value value);
   mlir::Value int_like(mlir::Value value, int32_t number);

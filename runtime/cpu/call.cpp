@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kWindow = 64;        // chunks of a split sequence in work at a time
 constexpr int64_t kMapChunks = 8;      // of those, what one task of a parallel loop takes
+constexpr int64_t kTasks = 8;          // for each thread, if there is enough to do
 constexpr int64_t kSplitTokens = 512;  // a shorter sequence is not worth splitting
 
 void store(float x, char* to, DType type) {
@@ -69,7 +70,10 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
   int64_t workers = pool_.workers(), widest = std::max(problem.key_dim, problem.value_dim) + 64;
   zeros_ = reserve(widest * 4);
   constants_ = reserve(whole_->kernel.arguments.size() * 4);
-  dump_bytes_ = (widest * 4 + 63) / 64 * 64;
+  // The plain recurrence works where the final state goes, so that needs a place even if nobody
+  // wants it.
+  int64_t dump = whole_->kernel.chunk == 1 ? problem.key_dim * problem.value_dim : 0;
+  dump_bytes_ = (std::max(widest, dump) * 4 + 63) / 64 * 64;
   dumps_ = reserve(workers * dump_bytes_);
   int64_t scratch = whole_->kernel.scratch_floats;
   if (split_) scratch = std::max(scratch, split_->kernel.scratch_floats);
@@ -126,9 +130,12 @@ void CpuCall::run(char* workspace) {
 
 void CpuCall::run_whole() {
   int64_t count = blocks(*whole_), heads = binding_.value_heads;
-  // One task takes all blocks of a head, unless there are too few heads.
-  int64_t apart = binding_.sequences * heads < 2 * pool_.workers() ? count : 1;
-  auto task = [&](int64_t index, int worker) {
+  // One task takes all blocks of a head, unless there are too few heads; and neighbours, which lie
+  // beside each other in memory, if there are many.
+  int64_t items = binding_.sequences * heads;
+  int64_t apart = items < 2 * pool_.workers() ? count : 1;
+  int64_t together = std::max<int64_t>(1, items / (kTasks * pool_.workers()));
+  auto item = [&](int64_t index, int worker) {
     int64_t sequence = index / apart / heads;
     if ((split_ && is_split(sequence)) || binding_.slot(sequence) < 0) return;
     Part part{sequence, index / apart % heads, 0, 0, binding_.length(sequence)};
@@ -138,7 +145,12 @@ void CpuCall::run_whole() {
       for (size_t entry = 0; entry < whole_->functions.size(); ++entry)
         call(*whole_, entry, part, workspace, worker, {});
   };
-  parallel(binding_.sequences * heads * apart, task);
+  int64_t all = items * apart;
+  auto task = [&](int64_t index, int worker) {
+    for (int64_t i = index * together; i < std::min(all, (index + 1) * together); ++i)
+      item(i, worker);
+  };
+  parallel((all + together - 1) / together, task);
 }
 
 // Window after window: first what chunks need for themselves, by chunks; then what goes from chunk
@@ -218,7 +230,8 @@ void CpuCall::bind_state(int64_t* slot, const LoadedKernel& kernel, size_t i, co
   } else {  // starts from zero, or is not asked for
     size_t at = a.is_output ? dumps_ + worker * dump_bytes_ : zeros_;
     slot[0] = std::bit_cast<int64_t>(memory_ + at);
-    slot[1] = 0;
+    int64_t row = v_first ? op_.problem.key_dim : op_.problem.value_dim;
+    slot[1] = a.is_output && kernel.kernel.chunk == 1 ? row : 0;
   }
 }
 

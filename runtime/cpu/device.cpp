@@ -114,7 +114,7 @@ class CpuDevice : public Device::Impl {
  private:
   // Value channels whose part of the state stays in the first cache while a token goes over it.
   static int64_t decode_block(const Problem& problem) {
-    constexpr int64_t kFloats = 4096;
+    constexpr int64_t kFloats = 32768;
     int64_t block = problem.value_dim;
     while (block % 32 == 0 && block * problem.key_dim > kFloats) block /= 2;
     return block;

@@ -20,7 +20,7 @@ void pause() {
 
 class Threads : public Pool {
  public:
-  explicit Threads(int count) : count_(count) {
+  explicit Threads(int count) : count_(count), shares_(count) {
     for (int i = 1; i < count; ++i) threads_.emplace_back([this, i] { serve(i); });
   }
   ~Threads() override {
@@ -42,8 +42,10 @@ class Threads : public Pool {
     std::lock_guard one(caller_);
     task_ = task;
     context_ = context;
-    tasks_ = tasks;
-    next_.store(0, std::memory_order_relaxed);
+    for (int i = 0; i < count_; ++i) {
+      shares_[i].next.store(tasks * i / count_, std::memory_order_relaxed);
+      shares_[i].end = tasks * (i + 1) / count_;
+    }
     busy_.store(count_ - 1, std::memory_order_relaxed);
     {
       // Under the lock, so that a thread about to sleep does not miss it.
@@ -56,11 +58,16 @@ class Threads : public Pool {
   }
 
  private:
+  // A thread takes its own share first, the same in every call, so that what it left in its caches
+  // is of use; then what others have not come to.
   void work(int worker) {
-    for (;;) {
-      int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-      if (index >= tasks_) return;
-      task_(context_, index, worker);
+    for (int i = 0; i < count_; ++i) {
+      Share& share = shares_[(worker + i) % count_];
+      for (;;) {
+        int64_t index = share.next.fetch_add(1, std::memory_order_relaxed);
+        if (index >= share.end) break;
+        task_(context_, index, worker);
+      }
     }
   }
 
@@ -85,17 +92,21 @@ class Threads : public Pool {
     }
   }
 
+  struct alignas(64) Share {
+    std::atomic<int64_t> next = 0;
+    int64_t end = 0;
+  };
+
   const int count_;
+  std::vector<Share> shares_;
   std::vector<std::thread> threads_;
   std::mutex caller_, sleep_;
   std::condition_variable wake_;
   bool stopping_ = false;
   std::atomic<int> sleepers_ = 0, busy_ = 0;
   std::atomic<uint64_t> turn_ = 0;
-  std::atomic<int64_t> next_ = 0;
   Task task_ = nullptr;
   void* context_ = nullptr;
-  int64_t tasks_ = 0;
 };
 
 }  // namespace
