@@ -1,8 +1,17 @@
 #!/usr/bin/env bash
 # Installs what a fresh Debian machine lacks to build and test Linnet: packages from Debian and a
 # Python environment in .venv. Run again it only checks (well under a second).
+#   ./setup.sh --peers    also what python/bench/peers.py measures Linnet against
 set -euo pipefail
 cd "$(dirname "$0")"
+
+peers=false
+for argument in "$@"; do
+  case "$argument" in
+    --peers) peers=true ;;
+    *) echo "setup: unknown argument $argument; the one there is: --peers" >&2; exit 2 ;;
+  esac
+done
 
 packages=(
   build-essential cmake ninja-build ccache
@@ -12,6 +21,9 @@ packages=(
   graphviz
 )
 python_packages=(pip wheel pybind11 "torch==2.13.0" pytest numpy "nvidia-cuda-nvrtc>=13,<14" "clang-format==19.1.7" "cuda-bindings>=13,<14")
+# Only for python/bench. Pinned: a peer's speed is a fact about one version. fla-core holds FLA's operations; without
+# its extras it asks for neither torch nor Triton.
+peer_packages=("transformers==5.22.2" "fla-core==0.6.0")
 
 say() { printf '\033[1m[setup]\033[0m %s\n' "$*"; }
 
@@ -38,3 +50,14 @@ if [[ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]]; then
   .venv/bin/python -m pip install -q --upgrade "${python_packages[@]}"
   echo "$wanted" > "$stamp"
 fi
+
+install_peers() {
+  local stamp=.venv/linnet-peers wanted
+  wanted=$(printf '%s\n' "${peer_packages[@]}")
+  [[ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]] || return 0
+  say "installing the peers: ${peer_packages[*]}"
+  # The constraints keep what is already there, torch above all, at the version it has.
+  .venv/bin/python -m pip install -q -c <(.venv/bin/python -m pip freeze) "${peer_packages[@]}"
+  echo "$wanted" > "$stamp"
+}
+if $peers; then install_peers; fi
