@@ -1,12 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 
+#include "compiler/cli/bench_table.h"
 #include "compiler/cli/commands.h"
-#include "compiler/cli/workload.h"
-#include "compiler/flops.h"
 #include "linnet/error.h"
 #include "ops/registry.h"
 
@@ -14,45 +12,55 @@ namespace linnet::cli {
 
 namespace {
 
-// Median milliseconds of a call.
-template <class F>
-double median_ms(int runs, F call) {
-  std::vector<double> times;
-  for (int i = 0; i < runs; ++i) {
-    auto start = std::chrono::steady_clock::now();
-    call();
-    times.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-            .count());
-  }
-  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-  return times[runs / 2];
-}
-
 struct Bench {
   std::vector<std::string> ops;
-  int64_t chunk = 0, batch = 1, tokens = 4096, heads = 8, key_dim = 128, value_dim = 128;
-  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  Work work;
+  int64_t chunk = 0;
   int runs = 15;
-  std::string dtype = "f32", direction = "forward";
-  bool compile = false;
+  std::string dtype = "f32", direction = "forward", plot;
+  double give_up = 60;
+  bool compile = false, peers = false, compiled = false;
 
   void run() {
-    if (runs < 1) throw UserError(fmt::format("--runs: expected at least 1, got {}", runs));
-    if (tokens < 1 || heads < 1 || threads < 1)
-      throw UserError("--tokens, --heads, --threads: expected at least 1");
-    if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
-      throw UserError(fmt::format("--dtype: expected f32, bf16 or f16; got '{}'", dtype));
-    if (direction != "forward" && direction != "backward" && direction != "decode")
-      throw UserError(
-          fmt::format("--direction: expected forward, backward or decode; got '{}'", direction));
-    if (ops.empty())
-      for (const auto& entry : linnet::ops::registry()) ops.push_back(entry.name);
-    compile ? time_derivation() : time_cpu();
+    auto at_least_one = [](const char* name, int64_t value) {
+      if (value < 1) throw UserError(fmt::format("--{}: expected at least 1, got {}", name, value));
+    };
+    at_least_one("runs", runs);
+    at_least_one("tokens", work.shape.tokens);
+    at_least_one("batch", work.shape.batch);
+    at_least_one("heads", work.shape.heads);
+    at_least_one("threads", work.threads);
+    work.dtype = one_of<DType>("dtype", dtype,
+                               {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}});
+    work.pass = one_of<Pass>("direction", direction,
+                             {{"forward", Pass::forward},
+                              {"backward", Pass::backward},
+                              {"train", Pass::train},
+                              {"decode", Pass::decode}});
+    if (compile) return time_derivation();
+    TableOptions options{
+        .runs = runs, .peers = peers, .compiled = compiled, .give_up_s = give_up, .plot = plot};
+    print_table(ops.empty() ? goals(work.threads) : works(), options);
+  }
+
+  std::vector<Work> works() const {
+    std::vector<Work> list;
+    for (const std::string& name : ops) {
+      linnet::ops::find(name);  // its error is better than the compiler's
+      Work one = work;
+      one.op = name;
+      one.chunk = chunk;
+      if (one.pass == Pass::decode) one.shape.tokens = std::min<int64_t>(one.shape.tokens, 8);
+      one.shape.value_heads = one.shape.heads;
+      list.push_back(one);
+    }
+    return list;
   }
 
   void time_derivation() {
     int64_t tokens_of_chunk = chunk ? chunk : 64;
+    if (ops.empty())
+      for (const auto& entry : linnet::ops::registry()) ops.push_back(entry.name);
     fmt::print(
         "Law to staged graph, K = V = 128, chunk {}, a new context each time; median of {} runs, "
         "ms\n",
@@ -64,9 +72,10 @@ struct Bench {
         derive(context, entry.define, {.op = name},
                {.chunk_size = tokens_of_chunk, .direction = direction});
       };
-      double forward = median_ms(runs, [&] { derive_once(Direction::forward, *make_context()); });
-      double backward = median_ms(runs, [&] { derive_once(Direction::backward, *make_context()); });
-      double both = median_ms(runs, [&] {
+      auto median = [&](auto call) { return timed(runs, 1e9, call).median_ms; };
+      double forward = median([&] { derive_once(Direction::forward, *make_context()); });
+      double backward = median([&] { derive_once(Direction::backward, *make_context()); });
+      double both = median([&] {
         auto context = make_context();
         derive_once(Direction::forward, *context);
         derive_once(Direction::backward, *context);
@@ -74,69 +83,49 @@ struct Bench {
       fmt::print("{:<21} {:>9.2f} {:>9.2f} {:>9.2f}\n", name, forward, backward, both);
     }
   }
-
-  // Calls of built ops on this machine's CPU.
-  void time_cpu() {
-    Device device = Device::open("cpu", {.threads = static_cast<int>(threads)});
-    Direction way = direction == "forward"    ? Direction::forward
-                    : direction == "backward" ? Direction::backward
-                                              : Direction::decode;
-    fmt::print(
-        "{} on the CPU, {} threads: {} x {} tokens, {} heads, K {}, V {}, {}; median of {} runs\n",
-        direction, threads, batch, tokens, heads, key_dim, value_dim, dtype, runs);
-    fmt::print("{:<21} {:>10} {:>9} {:>12} {:>9}\n", "op", "build ms", "run ms", "tokens/s",
-               "GFLOP/s");
-    for (const std::string& name : ops) {
-      Problem problem{.op = name, .key_dim = key_dim, .value_dim = value_dim};
-      if (dtype == "bf16") problem.dtype = DType::bf16;
-      if (dtype == "f16") problem.dtype = DType::f16;
-      std::optional<Op> op;
-      double building =
-          median_ms(1, [&] { op = device.build(problem, {.direction = way, .chunk = chunk}); });
-      Workload work(device, *op, {batch, tokens, heads, heads});
-      work.run();
-      double ms = median_ms(runs, [&] { work.run(); });
-      double flops = flops_of(problem, way) * tokens * heads * batch;
-      fmt::print("{:<21} {:>10.1f} {:>9.3f} {:>12.0f} {:>9.1f}\n", name, building, ms,
-                 batch * tokens / ms * 1e3, flops / ms / 1e6);
-      std::fflush(stdout);
-    }
-  }
-
-  // Products per token and head.
-  double flops_of(const Problem& problem, Direction way) const {
-    auto context = make_context();
-    int64_t size = way == Direction::decode ? 1 : chunk ? chunk : 16;
-    auto module = derive(
-        *context, linnet::ops::find(problem.op).define, problem,
-        {.chunk_size = size, .direction = way == Direction::backward ? way : Direction::forward});
-    return static_cast<double>(count_flops(graph_of(*module))) / size;
-  }
 };
 
 }  // namespace
 
 void add_bench(CLI::App& app) {
   auto bench = std::make_shared<Bench>();
+  bench->work.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   CLI::App* command = app.add_subcommand(
       "bench",
-      "time compiled kernels on this CPU, or with --compile the derivation itself\n"
-      "  linnet bench kda gated_delta_rule --tokens 4096 --heads 8 --threads 2\n"
-      "GFLOP/s counts the products of the graph, dense, as MATH.md g does.");
-  command->add_option("ops", bench->ops, "recurrences; all of them if none is named");
+      "time ops on this CPU, beside what users run today\n"
+      "  linnet bench                             the list of docs/performance.md, with its goals\n"
+      "  linnet bench --peers --plot bench.svg    the same beside FLA's and transformers' torch "
+      "code\n"
+      "  linnet bench kda gla --tokens 1024 --heads 4 --direction train\n"
+      "  linnet bench kda --direction decode --batch 32 --heads 32\n"
+      "  linnet bench --compile                   the derivation itself\n"
+      "Times are the best of the runs. mm is one torch f32 product of 2048 x 2048 matrices, timed\n"
+      "right before each line with the same threads; GFLOP/s counts the products of the graph,\n"
+      "dense, as docs/math.md g does, and is held against mm's; GB/s counts arguments once.");
+  Work& work = bench->work;
+  command->add_option("ops", bench->ops, "recurrences; without any, the list with goals");
   command->add_flag("--compile", bench->compile, "time the derivation, law to staged graph");
-  command->add_option("--tokens", bench->tokens, "length of the sequence")->capture_default_str();
-  command->add_option("--batch", bench->batch, "sequences")->capture_default_str();
-  command->add_option("--heads", bench->heads, "heads")->capture_default_str();
-  command->add_option("--key-dim", bench->key_dim, "key channels of a head")->capture_default_str();
-  command->add_option("--value-dim", bench->value_dim, "value channels of a head")
+  command
+      ->add_option("--direction", bench->direction,
+                   "forward, backward, train (forward and backward) or decode (up to 8 tokens)")
       ->capture_default_str();
-  command->add_option("--dtype", bench->dtype, "f32 or bf16")->capture_default_str();
-  command->add_option("--direction", bench->direction, "forward or backward")
+  command->add_option("--batch", work.shape.batch, "sequences")->capture_default_str();
+  command->add_option("--tokens", work.shape.tokens, "length of a sequence")->capture_default_str();
+  command->add_option("--heads", work.shape.heads, "heads")->capture_default_str();
+  command->add_option("--key-dim", work.key_dim, "key channels of a head")->capture_default_str();
+  command->add_option("--value-dim", work.value_dim, "value channels of a head")
       ->capture_default_str();
-  command->add_option("--threads", bench->threads, "threads, over heads")->capture_default_str();
+  command->add_option("--dtype", bench->dtype, "f32, bf16 or f16")->capture_default_str();
+  command->add_option("--threads", work.threads, "threads")->capture_default_str();
   command->add_option("--chunk", bench->chunk, "tokens of a chunk (16; 64 with --compile)");
-  command->add_option("--runs", bench->runs, "runs to take the median of")->capture_default_str();
+  command->add_option("--runs", bench->runs, "runs to take the best of")->capture_default_str();
+  command->add_flag("--peers", bench->peers,
+                    "also time FLA's naive and transformers' torch functions (./setup.sh --peers)");
+  command->add_flag("--compiled", bench->compiled,
+                    "with --peers: torch.compile of them too; compiling takes minutes");
+  command->add_option("--give-up", bench->give_up, "seconds after which a peer is given up")
+      ->capture_default_str();
+  command->add_option("--plot", bench->plot, "draw the times into this .svg file");
   command->callback([bench] { bench->run(); });
 }
 

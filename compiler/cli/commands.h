@@ -1,9 +1,12 @@
 // The subcommands of `linnet`; each adds itself to the application and runs when it is parsed.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "compiler/pipeline.h"
+#include "linnet/error.h"
 
 namespace linnet::cli {
 
@@ -29,6 +32,18 @@ struct GraphArguments {
   mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context);
   mlir::OwningOpRef<mlir::ModuleOp> law(mlir::MLIRContext& context);
 };
+
+// The value a text stands for; throws UserError with the known ones.
+template <class T>
+T one_of(const std::string& option, const std::string& text,
+         const std::vector<std::pair<std::string, T>>& values) {
+  std::string known;
+  for (const auto& [name, value] : values) {
+    if (name == text) return value;
+    known += (known.empty() ? "" : ", ") + name;
+  }
+  throw UserError(fmt::format("--{}: expected one of {}; got '{}'", option, known, text));
+}
 
 // The result of a command when it is not success.
 struct ExitCode {

@@ -11,17 +11,6 @@ namespace linnet::cli {
 
 namespace {
 
-template <class T>
-T one_of(const std::string& option, const std::string& text,
-         const std::vector<std::pair<std::string, T>>& values) {
-  std::string known;
-  for (const auto& [name, value] : values) {
-    if (name == text) return value;
-    known += (known.empty() ? "" : ", ") + name;
-  }
-  throw UserError(fmt::format("--{}: expected one of {}; got '{}'", option, known, text));
-}
-
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
   if (!file)

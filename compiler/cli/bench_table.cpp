@@ -1,0 +1,240 @@
+#include "compiler/cli/bench_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "compiler/cli/peers.h"
+#include "compiler/flops.h"
+#include "compiler/pipeline.h"
+#include "ops/registry.h"
+
+namespace linnet::cli {
+
+Timing timed(int runs, double limit_ms, const std::function<void()>& call) {
+  std::vector<double> times;
+  double total = 0;
+  for (int i = 0; i < runs && (i == 0 || total < limit_ms); ++i) {
+    auto start = std::chrono::steady_clock::now();
+    call();
+    auto taken = std::chrono::steady_clock::now() - start;
+    times.push_back(std::chrono::duration<double, std::milli>(taken).count());
+    total += times.back();
+  }
+  std::sort(times.begin(), times.end());
+  return {times.front(), times[times.size() / 2]};
+}
+
+std::string Work::title() const {
+  static const char* passes[] = {"forward", "backward", "forward + backward", "decode"};
+  std::string size = pass == Pass::decode ? fmt::format("B={} H={}", shape.batch, shape.heads)
+                                          : fmt::format("T={}", shape.tokens);
+  if (pass != Pass::decode && shape.batch != 1) size += fmt::format(" B={}", shape.batch);
+  if (pass != Pass::decode && shape.heads != 8) size += fmt::format(" H={}", shape.heads);
+  if (dtype != DType::f32) size += fmt::format(" {}", name_of(dtype));
+  return fmt::format("{} {} {}, {} thread{}", op, passes[static_cast<int>(pass)], size, threads,
+                     threads == 1 ? "" : "s");
+}
+
+std::vector<Work> goals(int threads) {
+  auto prefill = [&](const char* op, double mm, std::string goal, int64_t tokens = 4096) {
+    return Work{.op = op,
+                .shape = {.tokens = tokens},
+                .threads = threads,
+                .goal = std::move(goal),
+                .goal_mm = mm};
+  };
+  auto train = [&](const char* op, double mm, std::string goal) {
+    return Work{.op = op,
+                .pass = Pass::train,
+                .shape = {.tokens = 1024},
+                .threads = threads,
+                .goal = std::move(goal),
+                .goal_mm = mm};
+  };
+  auto decode = [&](const char* op, int64_t batch, double ms) {
+    return Work{.op = op,
+                .pass = Pass::decode,
+                .shape = {batch, 1, 32, 32},
+                .threads = threads,
+                .goal = ms > 0 ? fmt::format("<= {} ms", ms) : ">= 85 % of scale",
+                .goal_ms = ms,
+                .goal_band = ms > 0 ? 0 : 0.85};
+  };
+  std::vector<Work> list = {
+      prefill("gated_delta_rule", 0.30, "<= 0.30 mm"),
+      prefill("kda", 0.40, "<= 0.40 mm"),
+      prefill("delta_rule", 0.40, "<= kda"),
+      prefill("gla", 0.40, "<= kda"),
+      prefill("simple_gla", 0.20, "<= 0.20 mm"),
+      prefill("linear_attention", 0.20, "<= 0.20 mm"),
+      train("gated_delta_rule", 0.32, "<= 0.32 mm"),
+      train("kda", 0.45, "<= 0.45 mm"),
+      decode("gated_delta_rule", 32, 0),
+      decode("kda", 32, 0),
+      decode("gated_delta_rule", 1, 0.08),
+      decode("kda", 1, 0.09),
+      prefill("kda", 1.64, "<= 4.1 x T=4096", 16384),
+      prefill("kda", 0.40, "<= f32"),
+      prefill("kda", 0, "2 threads: 1.85 x"),
+      prefill("kda", 0, "", 65536),
+      prefill("kda", 0, "2 threads: 1.7 x", 65536),
+  };
+  size_t last = list.size();
+  list[last - 4].dtype = DType::bf16;
+  list[last - 3].threads = 1;
+  list[last - 2].shape.heads = list[last - 2].shape.value_heads = 1;
+  list[last - 1].shape.heads = list[last - 1].shape.value_heads = 1;
+  list[last - 1].threads = 1;
+  return list;
+}
+
+namespace {
+
+// An op's calls for one line, ready to be timed.
+class Runner {
+ public:
+  Runner(const Device& device, const Work& work) : work_(work) {
+    problem_ = {
+        .op = work.op, .key_dim = work.key_dim, .value_dim = work.value_dim, .dtype = work.dtype};
+    if (work.pass == Pass::forward || work.pass == Pass::train) add(device, Direction::forward);
+    if (work.pass == Pass::backward || work.pass == Pass::train) add(device, Direction::backward);
+    if (work.pass == Pass::decode) add(device, Direction::decode);
+  }
+
+  void run() const {
+    for (const Workload& load : loads_) load.run();
+  }
+  double build_ms() const { return build_ms_; }
+  double flops() const { return flops_; }
+  double bytes() const { return bytes_; }
+  const Problem& problem() const { return problem_; }
+
+ private:
+  void add(const Device& device, Direction direction) {
+    std::optional<Op> op;
+    build_ms_ += timed(1, 0, [&] {
+                   op = device.build(problem_, {.direction = direction, .chunk = work_.chunk});
+                 }).best_ms;
+    loads_.emplace_back(device, *op, work_.shape);
+    bytes_ += loads_.back().bytes();
+    int64_t chunk = direction == Direction::decode ? 1 : work_.chunk ? work_.chunk : 16;
+    auto context = make_context();
+    auto module =
+        derive(*context, linnet::ops::find(work_.op).define, problem_,
+               {.chunk_size = chunk,
+                .direction = direction == Direction::backward ? direction : Direction::forward});
+    const Shape& s = work_.shape;
+    flops_ += static_cast<double>(count_flops(graph_of(*module))) / static_cast<double>(chunk) *
+              static_cast<double>(s.batch * s.tokens * s.value_heads);
+  }
+
+  Work work_;
+  Problem problem_;
+  std::vector<Workload> loads_;
+  double build_ms_ = 0, flops_ = 0, bytes_ = 0;
+};
+
+constexpr double kMatmulFlops = 2.0 * 2048 * 2048 * 2048;
+
+class Table {
+ public:
+  explicit Table(const TableOptions& options) : options_(options) {}
+
+  void print(const std::vector<Work>& works) {
+    fmt::print("{:<46} {:>8} {:>9} {:>7} {:>11} {:>8} {:>6} {:>6} {:>6}  {}\n", "work", "build ms",
+               "run ms", "in mm", "tokens/s", "GFLOP/s", "of mm", "GB/s", "of bw", "goal");
+    for (const Work& work : works) print_line(work);
+    if (!options_.plot.empty()) {
+      plot_bars(options_.plot, bars_);
+      fmt::print("drawn in {}\n", options_.plot);
+    }
+  }
+
+ private:
+  Peers* peers_for(int threads) {
+    auto [it, fresh] = servers_.try_emplace(threads);
+    if (!fresh) return it->second.get();
+    std::string why;
+    it->second = Peers::start(threads, why);
+    if (!it->second && servers_.size() == 1) fmt::print("no yardstick and no peers: {}\n", why);
+    return it->second.get();
+  }
+
+  void print_line(const Work& work) {
+    Peers* peers = peers_for(work.threads);
+    double mm = peers ? peers->matmul_ms() : 0;
+    Device device = Device::open("cpu", {.threads = work.threads});
+    Runner runner(device, work);
+    double band =
+        peers
+            ? peers->scale_bandwidth(static_cast<int64_t>(std::clamp(runner.bytes() / 2, 1e6, 1e9)))
+            : 0;
+    // Threads of the yardstick's process look for work a while before they sleep.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    runner.run();
+    bool short_call = work.pass == Pass::decode;
+    Timing time =
+        timed(short_call ? options_.runs * 20 : options_.runs, 10e3, [&] { runner.run(); });
+    double rate = runner.flops() / time.best_ms / 1e6, bytes = runner.bytes() / time.best_ms / 1e6;
+    auto share = [](double x) { return fmt::format("{:.0f} %", 100 * x); };
+    double tokens = static_cast<double>(work.shape.batch * work.shape.tokens);
+    fmt::print("{:<46} {:>8.1f} {:>9.3f} {:>7} {:>11.0f} {:>8.1f} {:>6} {:>6.1f} {:>6}  {}\n",
+               work.title(), runner.build_ms(), time.best_ms,
+               mm > 0 ? fmt::format("{:.3f}", time.best_ms / mm) : "-", tokens / time.best_ms * 1e3,
+               rate, mm > 0 ? share(rate * 1e6 * mm / kMatmulFlops) : "-", bytes,
+               band > 0 ? share(bytes * 1e9 / band) : "-",
+               judged(work, time.best_ms, mm, band > 0 ? bytes * 1e9 / band : 0));
+    std::fflush(stdout);
+    bars_.push_back({work.title(), {{"linnet", time.best_ms}}});
+    if (options_.peers && peers) print_peers(*peers, work, runner.problem(), time.best_ms);
+  }
+
+  static std::string judged(const Work& work, double ms, double mm, double band) {
+    bool known =
+        work.goal_ms > 0 || (work.goal_mm > 0 && mm > 0) || (work.goal_band > 0 && band > 0);
+    if (!known) return work.goal;
+    bool met = (work.goal_ms == 0 || ms <= work.goal_ms) &&
+               (work.goal_mm == 0 || mm == 0 || ms <= work.goal_mm * mm) && band >= work.goal_band;
+    return fmt::format("{}: {}", work.goal, met ? "met" : "MISSED");
+  }
+
+  void print_peers(Peers& peers, const Work& work, const Problem& problem, double own) {
+    static const char* directions[] = {"forward", "backward", "backward", "decode"};
+    if (work.pass == Pass::backward) return;  // peers run both passes
+    std::string direction = directions[static_cast<int>(work.pass)];
+    for (const std::string& name : peers.names(work.op, direction)) {
+      if (name.ends_with("_compiled") && !options_.compiled) continue;
+      Peers::Time time =
+          peers.time(name, work.op, direction, work.shape, problem, options_.give_up_s);
+      if (!time.error.empty()) {
+        fmt::print("  {:<44} {}\n", name, time.error);
+      } else {
+        std::string compile =
+            time.compile_s > 0 ? fmt::format(", {:.0f} s to compile", time.compile_s) : "";
+        std::string load = time.other_load > 0.1
+                               ? fmt::format(", {:.1f} cores were busy elsewhere", time.other_load)
+                               : "";
+        fmt::print("  {:<44} {:>8} {:>9.3f} {:>9.1f} x ours{}{}\n", name, "", time.ms,
+                   time.ms / own, compile, load);
+        bars_.back().ms.push_back({name, time.ms});
+      }
+      std::fflush(stdout);
+    }
+  }
+
+  TableOptions options_;
+  std::map<int, std::unique_ptr<Peers>> servers_;
+  std::vector<Bars> bars_;
+};
+
+}  // namespace
+
+void print_table(const std::vector<Work>& works, const TableOptions& options) {
+  Table(options).print(works);
+}
+
+}  // namespace linnet::cli
