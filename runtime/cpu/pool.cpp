@@ -46,15 +46,18 @@ class Threads : public Pool {
       shares_[i].next.store(tasks * i / count_, std::memory_order_relaxed);
       shares_[i].end = tasks * (i + 1) / count_;
     }
-    busy_.store(count_ - 1, std::memory_order_relaxed);
     {
       // Under the lock, so that a thread about to sleep does not miss it.
       std::lock_guard lock(sleep_);
-      turn_.fetch_add(1, std::memory_order_release);
+      turn_.store((turn_.load(std::memory_order_relaxed) / kTurn + 1) * kTurn + kOpen,
+                  std::memory_order_release);
     }
     if (sleepers_.load() > 0) wake_.notify_all();
     work(0);
-    while (busy_.load(std::memory_order_acquire) > 0) pause();
+    // Nobody enters any more; a thread that did not wake in time is not waited for.
+    turn_.fetch_and(~kOpen, std::memory_order_acq_rel);
+    for (int looks = 0; turn_.load(std::memory_order_acquire) % kOpen > 0; ++looks)
+      looks < kLooks ? pause() : std::this_thread::yield();
   }
 
  private:
@@ -76,19 +79,24 @@ class Threads : public Pool {
 
   void serve(int worker) {
     uint64_t seen = 0;
+    auto news = [&] { return turn_.load(std::memory_order_acquire) / kTurn != seen; };
     for (;;) {
-      int looks = 0;
-      while (turn_.load(std::memory_order_acquire) == seen && ++looks < kLooks) pause();
-      if (turn_.load(std::memory_order_acquire) == seen) {
+      for (int looks = 0; !news() && looks < kLooks; ++looks) pause();
+      if (!news()) {
         std::unique_lock lock(sleep_);
         ++sleepers_;
-        wake_.wait(lock, [&] { return stopping_ || turn_.load() != seen; });
+        wake_.wait(lock, [&] { return stopping_ || news(); });
         --sleepers_;
         if (stopping_) return;
       }
-      seen = turn_.load(std::memory_order_acquire);
-      work(worker);
-      busy_.fetch_sub(1, std::memory_order_release);
+      uint64_t now = turn_.load(std::memory_order_acquire);
+      seen = now / kTurn;
+      while (now / kTurn == seen && now & kOpen)
+        if (turn_.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
+          work(worker);
+          turn_.fetch_sub(1, std::memory_order_release);
+          break;
+        }
     }
   }
 
@@ -103,7 +111,9 @@ class Threads : public Pool {
   std::mutex caller_, sleep_;
   std::condition_variable wake_;
   bool stopping_ = false;
-  std::atomic<int> sleepers_ = 0, busy_ = 0;
+  std::atomic<int> sleepers_ = 0;
+  // The number of the call, whether threads may enter it, and how many are in it.
+  static constexpr uint64_t kOpen = 1 << 16, kTurn = 1 << 17;
   std::atomic<uint64_t> turn_ = 0;
   Task task_ = nullptr;
   void* context_ = nullptr;
