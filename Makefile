@@ -12,9 +12,10 @@ setup:
 demo: build
 	@echo && echo "== the law of KDA, as ops/kda.cpp has it" && sed -n '/^void/,/^}/p' ops/kda.cpp
 	@echo && echo "== the chunk algorithm derived from it" && build/bin/linnet show kda --stage graph
-	@echo && echo "== held against a token-by-token reference, forward and backward" && build/bin/linnet check kda
-	@echo && echo "== how long the derivation takes" && build/bin/linnet bench --compile kda
-	@echo && echo "== compiled for this machine's CPU" && build/bin/linnet bench kda --runs 5 && build/bin/linnet bench kda --runs 5 --direction backward
+	@echo && echo "== its graphs held against a token-by-token reference, forward and backward" && build/bin/linnet check kda
+	@echo && echo "== the same compiled for this machine's CPU" && build/bin/linnet check kda --device cpu --cases 6 --verbose
+	@echo && echo "== how fast that is; mm is one torch product of 2048 x 2048 matrices" && build/bin/linnet bench kda && build/bin/linnet bench kda --direction train --tokens 1024
+	@echo && echo "== from C++: a prompt, then tokens one by one (docs/examples/embed.cpp)" && build/bin/example_embed
 	@build/bin/linnet draw kda -o build/kda.svg
 
 test: build

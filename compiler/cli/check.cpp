@@ -21,6 +21,7 @@ using check::Result;
 struct Check {
   std::vector<std::string> ops;
   bool all = false, exhaustive = false, verbose = false;
+  size_t most = 0;  // cases of an op; 0: all
   std::vector<int64_t> tokens;
   std::string device = "interpreter";
   std::optional<Device> opened;  // none: the interpreter
@@ -30,6 +31,11 @@ struct Check {
     auto cases = check::cases_of(linnet::ops::find(op), exhaustive);
     if (opened)  // NaN and causality are the graph's; here the numbers count
       std::erase_if(cases, [](const Case& c) { return c.inputs.gates != check::Gates::random; });
+    if (most && cases.size() > most) {  // spread over all of them
+      std::vector<Case> some;
+      for (size_t i = 0; i < most; ++i) some.push_back(cases[i * cases.size() / most]);
+      cases = some;
+    }
     if (!tokens.empty())
       for (Case& c : cases) c.layout.lengths = tokens;
     return cases;
@@ -127,6 +133,8 @@ void add_check(CLI::App& app) {
       ->add_option("--tokens", check->tokens,
                    "lengths of the sequences, e.g. --tokens 130,0,15, instead of the usual ones")
       ->delimiter(',');
+  command->add_option("--cases", check->most,
+                      "at most so many cases of an op, spread over modes and sizes");
   command
       ->add_option("--device", check->device,
                    "what runs the graphs: the interpreter, or cpu (compiled for this machine)")
