@@ -77,6 +77,16 @@ void check(mlir::ModuleOp module, const Problem& problem) {
                        problem.lower_bound));
 }
 
+void check_formats(const Problem& problem) {
+  auto check_format = [](const char* name, DType type) {
+    if (type != DType::f32 && type != DType::bf16 && type != DType::f16)
+      throw UserError(fmt::format("{}: expected f32, bf16 or f16, got a format of integers", name));
+  };
+  check_format("dtype", problem.dtype);
+  check_format("gate_dtype", problem.gate_dtype);
+  check_format("state_dtype", problem.state_dtype);
+}
+
 void check_sizes(const Problem& problem, const PipelineOptions& options) {
   auto check_range = [](const char* name, int64_t value, int64_t most) {
     if (value < 1 || value > most)
@@ -121,6 +131,7 @@ std::vector<std::string> pass_names(const PipelineOptions& options) {
 
 void run_pipeline(mlir::ModuleOp module, const Problem& problem, const PipelineOptions& options) {
   check(module, problem);
+  check_formats(problem);
   check_sizes(problem, options);
   std::vector<Step> todo = steps(problem, options);
   todo.erase(todo.begin(), todo.begin() + steps_done(module, todo));

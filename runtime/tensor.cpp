@@ -3,16 +3,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace linnet {
 
 int64_t size_of(DType type) {
   static constexpr int64_t bytes[] = {4, 2, 2, 4, 8};
-  return bytes[static_cast<int>(type)];
+  auto index = static_cast<size_t>(type);
+  return index < std::size(bytes) ? bytes[index] : 1;
 }
 
 const char* name_of(DType type) {
   static constexpr const char* names[] = {"f32", "bf16", "f16", "i32", "i64"};
-  return names[static_cast<int>(type)];
+  auto index = static_cast<size_t>(type);
+  return index < std::size(names) ? names[index] : "an unknown format";
 }
 
 Tensor Tensor::dense(void* data, DType dtype, std::initializer_list<int64_t> shape) {
@@ -27,7 +31,7 @@ Tensor Tensor::dense(void* data, DType dtype, std::initializer_list<int64_t> sha
 
 std::string Tensor::describe() const {
   return fmt::format("{} [{}]", name_of(dtype),
-                     fmt::join(shape.begin(), shape.begin() + std::max(0, rank), ", "));
+                     fmt::join(shape.begin(), shape.begin() + std::clamp(rank, 0, kMaxRank), ", "));
 }
 
 }  // namespace linnet

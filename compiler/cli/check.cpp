@@ -28,9 +28,9 @@ struct Check {
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 
   std::vector<Case> cases_of(const std::string& op) const {
-    auto cases = check::cases_of(linnet::ops::find(op), exhaustive);
-    if (opened)  // NaN and causality are the graph's; here the numbers count
-      std::erase_if(cases, [](const Case& c) { return c.inputs.gates != check::Gates::random; });
+    const auto& entry = linnet::ops::find(op);
+    auto cases =
+        opened ? check::device_cases_of(entry, exhaustive) : check::cases_of(entry, exhaustive);
     if (most && cases.size() > most) {  // spread over all of them
       std::vector<Case> some;
       for (size_t i = 0; i < most; ++i) some.push_back(cases[i * cases.size() / most]);
@@ -96,7 +96,7 @@ struct Check {
     std::vector<std::string> lines;
     bool passed = true;
     try {
-      for (const Result& result : opened ? check::compare_on(*opened, c) : check::check(c)) {
+      for (const Result& result : opened ? check::check_on(*opened, c) : check::check(c)) {
         passed &= result.passed;
         std::string measured =
             result.limit > 0 ? fmt::format(" {:.2e}, limit {:g}", result.error, result.limit) : "";

@@ -131,6 +131,7 @@ class Binder {
       int64_t last;
       bounded &=
           !__builtin_mul_overflow(std::max<int64_t>(0, t.shape[i] - 1), t.strides[i], &last) &&
+          last != std::numeric_limits<int64_t>::min() &&  // has no absolute value
           !__builtin_add_overflow(reach, std::abs(last), &reach);
       if (is_output && t.shape[i] > 1 && t.strides[i] == 0)
         refuse(name, "an output whose elements lie apart", fmt::format("stride 0 on axis {}", i));

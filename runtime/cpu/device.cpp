@@ -1,6 +1,7 @@
 // The device `cpu`: a pool of threads, the cache of kernels, and this machine's processor.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -10,6 +11,7 @@
 #include "runtime/cache/cache.h"
 #include "runtime/cpu/op.h"
 #include "runtime/environment.h"
+#include "runtime/log.h"
 #include "runtime/plugin.h"
 
 namespace linnet {
@@ -28,16 +30,19 @@ std::string host_processor() {
   return text;
 }
 
+constexpr int kMostThreads = 4096;
+
 int thread_count(int asked) {
-  if (asked < 0)
-    throw UserError(fmt::format("threads: expected 0 (one a core) or more, got {}", asked));
+  if (asked < 0 || asked > kMostThreads)
+    throw UserError(fmt::format("threads: expected 0 (one a core) or a number up to {}, got {}",
+                                kMostThreads, asked));
   if (asked > 0) return asked;
   if (auto text = environment::get(environment::threads)) {
     char* end = nullptr;
     long count = std::strtol(text->c_str(), &end, 10);
-    if (text->empty() || *end || count < 1 || count > 4096)
-      throw UserError(
-          fmt::format("LINNET_THREADS: expected a number from 1 to 4096, got '{}'", *text));
+    if (text->empty() || *end || count < 1 || count > kMostThreads)
+      throw UserError(fmt::format("LINNET_THREADS: expected a number from 1 to {}, got '{}'",
+                                  kMostThreads, *text));
     return static_cast<int>(count);
   }
   return std::max(1u, std::thread::hardware_concurrency());
@@ -68,7 +73,10 @@ class KernelStore {
 
  private:
   static Files compile(const CpuRequest& request, const std::string& what) {
+    auto start = std::chrono::steady_clock::now();
     CpuKernel kernel = compiler_for(what).compile(request);
+    std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
+    log_debug("compiled {} in {:.0f} ms", what, taken.count());
     return {{"kernel.bin", kernel.code}, {"kernel.txt", kernel.describe()}};
   }
   static CpuKernel parse(Files& files) {

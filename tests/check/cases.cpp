@@ -151,6 +151,99 @@ std::vector<Case> cases_of(const ops::Entry& op, bool exhaustive) {
   return exhaustive ? product_of(op, modes) : sample_of(op, modes);
 }
 
+namespace {
+
+struct Shape {
+  int64_t key, value;
+  std::vector<int64_t> lengths;
+  std::pair<int64_t, int64_t> heads;
+};
+const std::vector<Shape> kShapes = {{60, 36, {15, 0, 63}, {1, 2}}, {96, 16, {130, 0, 15}, {2, 2}},
+                                    {256, 24, {63, 1}, {1, 1}},    {32, 16, {1000}, {1, 2}},
+                                    {16, 60, {1}, {2, 4}},         {64, 128, {130}, {1, 1}}};
+const std::vector<DType> kFormats = {DType::f32, DType::bf16, DType::f16};
+
+Case device_case(const ops::Entry& op, const GateMode& mode, DType dtype, const Shape& shape) {
+  Case c = make(op, mode, 16);
+  c.problem.dtype = dtype;
+  set_sizes(c, shape.key, shape.value, shape.lengths, shape.heads);
+  return c;
+}
+
+// The same kernels with gates at their ends and, in bf16, keys that are hard to tell apart.
+void add_hard_inputs(std::vector<Case>& cases, const Case& c) {
+  for (Gates gates : {Gates::lowest, Gates::zero, Gates::at_bound, Gates::mixed}) {
+    bool promised = c.problem.lower_bound < 0;
+    if (promised && (gates == Gates::lowest || gates == Gates::mixed)) continue;
+    cases.push_back(c);
+    cases.back().inputs.gates = gates;
+  }
+  if (c.problem.dtype != DType::bf16) return;
+  cases.push_back(c);
+  cases.back().inputs.correlated_keys = true;
+}
+
+// Every gate mode and format at least once; everything else in turn, another turn for every op.
+std::vector<Case> device_sample_of(const ops::Entry& op, const Modes& modes) {
+  std::vector<Case> cases;
+  auto gates = gate_modes(modes);
+  auto betas = beta_modes(modes);
+  size_t turn = op.name.size(), count = std::max(gates.size(), kFormats.size());
+  for (size_t i = 0; i < count; ++i, ++turn) {
+    Case c = device_case(op, gates[i % gates.size()], kFormats[turn % kFormats.size()],
+                         kShapes[turn % kShapes.size()]);
+    c.problem.beta = betas[turn % betas.size()];
+    c.problem.l2norm = modes.normalised && i % 2;
+    c.options.chunk_size = i == 2 ? 32 : 16;
+    c.inputs.seed = turn;
+    cases.push_back(c);
+    if (i < 2) add_hard_inputs(cases, c);
+  }
+  return cases;
+}
+
+std::vector<Case> device_product_of(const ops::Entry& op, const Modes& modes) {
+  std::vector<Case> cases;
+  for (const GateMode& mode : gate_modes(modes))
+    for (Beta beta : beta_modes(modes))
+      for (bool norm : modes.normalised ? std::vector{false, true} : std::vector{false})
+        for (DType dtype : kFormats)
+          for (const Shape& shape : kShapes)
+            for (int64_t chunk : {16, 32, 64}) {
+              Case c = device_case(op, mode, dtype, shape);
+              c.problem.beta = beta;
+              c.problem.l2norm = norm;
+              c.options.chunk_size = chunk;
+              c.inputs.seed = cases.size();
+              cases.push_back(c);
+              add_hard_inputs(cases, c);
+            }
+  return cases;
+}
+
+}  // namespace
+
+std::vector<Case> device_cases_of(const ops::Entry& op, bool exhaustive) {
+  Modes modes = modes_of(op);
+  return exhaustive ? device_product_of(op, modes) : device_sample_of(op, modes);
+}
+
+std::vector<Result> check_on(const Device& device, const Case& c) {
+  if (c.inputs.gates != Gates::random) return finite_on(device, c);
+  std::vector<Result> results = compare_on(device, c);
+  auto add = [&](std::vector<Result> more) {
+    results.insert(results.end(), more.begin(), more.end());
+  };
+  add(compare_decode_on(device, c));
+  int64_t tokens = c.layout.lengths.front();
+  if (tokens > 1) {
+    Case few = c;
+    few.layout = {1, 1, {tokens}};
+    add(causal_on(device, few, tokens * 2 / 3));
+  }
+  return results;
+}
+
 std::vector<Result> check(const Case& c) {
   std::vector<Result> results;
   auto add = [&](std::vector<Result> more) {

@@ -194,42 +194,50 @@ std::vector<Result> compare_with(const Case& c, Arithmetic arithmetic, const Run
 
 }  // namespace
 
-std::vector<Result> compare(const Case& c, Arithmetic arithmetic) {
-  return compare_with(c, arithmetic, [&](GraphOp graph, const Tensors& inputs) {
+namespace {
+
+Runner interpreter(const Case& c, Arithmetic arithmetic) {
+  return [&c, arithmetic](GraphOp graph, const Tensors& inputs) {
     return interpret(graph, c.layout, inputs, arithmetic);
-  });
+  };
 }
 
-std::vector<Result> compare_on(const Device& device, const Case& c) {
-  return compare_with(c, Arithmetic::emulated, [&](GraphOp graph, const Tensors& inputs) {
+// The op of the graph's direction, built for a device.
+Runner runner_on(const Device& device, const Case& c) {
+  return [&](GraphOp graph, const Tensors& inputs) {
     bool backward = llvm::any_of(graph.getBody().getOps<InputOp>(),
                                  [](InputOp input) { return input.getName() == "do"; });
     Op op =
         device.build(c.problem, {.direction = backward ? Direction::backward : Direction::forward,
                                  .chunk = c.options.chunk_size});
     return call(op, c.layout, inputs);
-  });
+  };
 }
 
-std::vector<Result> finite(const Case& c) {
-  Graphs graphs(c);
-  Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs);
-  Tensors gradients = random_output_gradients(graphs.forward, c.layout, c.inputs.seed);
-  Tensors derived =
-      merged(interpret(graphs.forward, c.layout, inputs, Arithmetic::emulated),
-             interpret(graphs.backward, c.layout, merged(inputs, gradients), Arithmetic::emulated));
-  std::vector<Result> results;
-  for (const auto& [name, values] : derived)
+Runner decoder_on(const Device& device, const Case& c) {
+  return [&](GraphOp, const Tensors& inputs) {
+    return call(device.build(c.problem, {.direction = Direction::decode}), c.layout, inputs);
+  };
+}
+
+// The case with sequences as decode takes them.
+Case decoded(Case c) {
+  c.layout.lengths = {8, 0, 1, 3};
+  return c;
+}
+
+std::vector<Result> only_finite(const Tensors& results) {
+  std::vector<Result> failures;
+  for (const auto& [name, values] : results)
     for (double x : values)
       if (!std::isfinite(x)) {
-        results.push_back({false, fmt::format("{} holds {}", name, x)});
+        failures.push_back({false, fmt::format("{} holds {}", name, x)});
         break;
       }
-  if (results.empty()) results.push_back({true, "everything finite"});
-  return results;
+  return failures.empty() ? std::vector<Result>{{true, "everything finite"}} : failures;
 }
 
-std::vector<Result> causal(const Case& c, int64_t token) {
+std::vector<Result> causal_with(const Case& c, int64_t token, const Runner& run) {
   Graphs graphs(c);
   Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs), changed = inputs;
   InputOptions other = c.inputs;
@@ -243,8 +251,7 @@ std::vector<Result> causal(const Case& c, int64_t token) {
     std::copy_n(fresh[input.getName().str()].begin() + token * width, width,
                 values.begin() + token * width);
   }
-  auto before = interpret(graphs.forward, c.layout, inputs, Arithmetic::emulated)["o"];
-  auto after = interpret(graphs.forward, c.layout, changed, Arithmetic::emulated)["o"];
+  auto before = run(graphs.forward, inputs)["o"], after = run(graphs.forward, changed)["o"];
   int64_t earlier = token * static_cast<int64_t>(before.size()) / c.layout.tokens();
   for (int64_t i = 0; i < earlier; ++i)
     if (before[i] != after[i])
@@ -253,6 +260,60 @@ std::vector<Result> causal(const Case& c, int64_t token) {
                               i * c.layout.tokens() / static_cast<int64_t>(before.size()), token)}};
   if (before == after) return {{false, fmt::format("nothing changed with token {}", token)}};
   return {{true, fmt::format("outputs before token {} kept their bits", token)}};
+}
+
+}  // namespace
+
+std::vector<Result> compare(const Case& c, Arithmetic arithmetic) {
+  return compare_with(c, arithmetic, interpreter(c, arithmetic));
+}
+
+std::vector<Result> compare_on(const Device& device, const Case& c) {
+  return compare_with(c, Arithmetic::emulated, runner_on(device, c));
+}
+
+std::vector<Result> compare_decode_on(const Device& device, const Case& c) {
+  Case few = decoded(c);
+  Graphs graphs(few);
+  Tensors inputs = random_inputs(graphs.forward, few.problem, few.layout, few.inputs);
+  Tensors derived = decoder_on(device, few)(graphs.forward, inputs);
+  double scale = inputs.contains("scale") ? inputs["scale"][0] : 1;
+  inputs.erase("scale");
+  auto results = judge(derived, reference::forward(reference_case(few, scale), inputs),
+                       limits_of(few, Arithmetic::emulated));
+  for (Result& result : results) result.measure = "decode " + result.measure;
+  return results;
+}
+
+std::vector<Result> finite(const Case& c) {
+  Graphs graphs(c);
+  Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs);
+  Tensors gradients = random_output_gradients(graphs.forward, c.layout, c.inputs.seed);
+  Runner run = interpreter(c, Arithmetic::emulated);
+  return only_finite(
+      merged(run(graphs.forward, inputs), run(graphs.backward, merged(inputs, gradients))));
+}
+
+std::vector<Result> finite_on(const Device& device, const Case& c) {
+  Graphs graphs(c);
+  Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs);
+  Tensors gradients = random_output_gradients(graphs.forward, c.layout, c.inputs.seed);
+  Runner run = runner_on(device, c);
+  Tensors results =
+      merged(run(graphs.forward, inputs), run(graphs.backward, merged(inputs, gradients)));
+  Case few = decoded(c);
+  inputs = random_inputs(graphs.forward, few.problem, few.layout, few.inputs);
+  for (auto& [name, values] : decoder_on(device, few)(graphs.forward, inputs))
+    results["decoded " + name] = values;
+  return only_finite(results);
+}
+
+std::vector<Result> causal(const Case& c, int64_t token) {
+  return causal_with(c, token, interpreter(c, Arithmetic::emulated));
+}
+
+std::vector<Result> causal_on(const Device& device, const Case& c, int64_t token) {
+  return causal_with(c, token, runner_on(device, c));
 }
 
 }  // namespace linnet::check

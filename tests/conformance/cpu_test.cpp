@@ -1,135 +1,150 @@
-// What the CPU back end compiles computes what the reference says: forward and backward, every op
-// and gate mode.
+// The device `cpu`: the conformance suite, and what only a CPU promises.
 #include <doctest/doctest.h>
 
-#include <cmath>
+#include <mutex>
 
 #include "compiler/cpu/jit.h"
-#include "tests/check/check.h"
+#include "tests/conformance/suite.h"
 
 using namespace linnet;
+using namespace linnet::conformance;
 using chunk::GraphOp;
 
 namespace {
 
-const Device& cpu_device() {
-  static const Device device = Device::open("cpu", {.threads = 2});
-  return device;
+const Device& cpu_device(int threads = 2) {
+  static std::map<int, Device> devices;
+  auto found = devices.find(threads);
+  if (found == devices.end())
+    found = devices.emplace(threads, Device::open("cpu", {.threads = threads})).first;
+  return found->second;
 }
+
+// Runs tasks backwards on the caller's thread, and says they were another worker's each time.
+class BackwardPool : public Pool {
+ public:
+  int workers() const override { return 3; }
+  void run(int64_t tasks, Task task, void* context) override {
+    std::lock_guard lock(mutex_);
+    for (int64_t i = tasks; i-- > 0;) task(context, i, static_cast<int>(i * 7 % 3));
+    ++runs;
+  }
+  int runs = 0;
+
+ private:
+  std::mutex mutex_;
+};
 
 }  // namespace
 
-TEST_CASE("cpu: compiled graphs meet the reference, every op and gate mode") {
-  for (const ops::Entry& entry : ops::registry()) {
-    // Compiling takes longer than running: of the covering sample, one case a gate mode, chunks and
-    // formats in turn.
-    std::map<std::pair<int, float>, int> taken;
-    int turn = 0;
-    for (const check::Case& c : check::cases_of(entry, false)) {
-      if (c.inputs.gates != check::Gates::random || c.layout.tokens() < 10 ||
-          c.layout.tokens() > 200)
-        continue;
-      if (c.options.chunk_size > 32 || turn++ % 3 != 0) continue;
-      if (taken[{static_cast<int>(c.problem.gate), c.problem.lower_bound}]++) continue;
-      CAPTURE(c.name());
-      for (const check::Result& result : check::compare_on(cpu_device(), c)) {
-        CAPTURE(result.measure);
-        CHECK_MESSAGE(result.passed, result.error, " over ", result.limit);
-      }
-    }
-    CHECK_FALSE(taken.empty());
-  }
+TEST_CASE("cpu: every op, gate mode, format and direction meets the reference") {
+  meets_the_reference(Device::open("cpu", {.threads = 1}));
+}
+TEST_CASE("cpu: states lie as [K, V] or [V, K] with the same bits") {
+  state_layouts_agree(cpu_device());
+}
+TEST_CASE("cpu: bf16 states are what f32 states round to") {
+  narrow_states_are_rounded_once(cpu_device());
+}
+TEST_CASE("cpu: bf16 gates give what the same numbers in f32 give") {
+  narrow_gates_are_read_exactly(cpu_device());
+}
+TEST_CASE("cpu: states and gradients that are not given or not asked for change nothing else") {
+  optional_states_may_be_absent(cpu_device());
+}
+TEST_CASE("cpu: states every 16, 32 or 64 tokens are the final states of prefixes") {
+  states_are_those_of_prefixes(cpu_device());
+}
+TEST_CASE("cpu: gaps between rows change nothing and are not written") {
+  gaps_between_rows_do_not_matter(cpu_device());
+}
+TEST_CASE("cpu: q, k and v may be views of one packed tensor") {
+  packed_qkv_is_read_in_place(cpu_device());
+}
+TEST_CASE("cpu: a batch gives the bits of the same sequences packed, i32 and i64 offsets alike") {
+  batch_equals_packing(cpu_device());
+}
+TEST_CASE("cpu: decode updates rows of a pool in place and leaves the others alone") {
+  decode_updates_its_pool_in_place(cpu_device());
+}
+TEST_CASE("cpu: the workspace may be the caller's, unaligned, and no larger than said") {
+  workspace_may_be_the_callers(cpu_device());
+}
+TEST_CASE("cpu: a sequence gives the same bits alone and in any packing") {
+  packing_does_not_matter(cpu_device());
+}
+TEST_CASE("cpu: a run gives the same bits again") { runs_repeat(cpu_device()); }
+TEST_CASE("cpu: 1, 2 and 3 threads give the same bits") {
+  other_device_agrees(cpu_device(1), cpu_device(2));
+  other_device_agrees(cpu_device(1), cpu_device(3));
+}
+TEST_CASE("cpu: the caller's pool gives the same bits") {
+  auto pool = std::make_shared<BackwardPool>();
+  other_device_agrees(cpu_device(1), Device::open("cpu", {.pool = pool}));
+  CHECK(pool->runs > 0);
+}
+TEST_CASE("cpu: prefill, then decode, equals decode token by token") {
+  decode_continues_prefill(cpu_device());
+}
+TEST_CASE("cpu: several threads call one op at a time, and each gets its own result") {
+  threads_share_an_op(cpu_device());
 }
 
 namespace {
 
-// An op for this machine, with the forward graph it came from, for its inputs.
-struct Built {
-  explicit Built(const std::string& op, Direction direction = Direction::forward)
-      : problem{.op = op, .key_dim = 60, .value_dim = 36},
-        context(make_context()),
-        module(derive(*context, ops::find(op).define, problem, {.chunk_size = 16})),
-        op(cpu_device().build(problem, {.direction = direction})) {}
-  GraphOp graph() { return graph_of(*module); }
-  Problem problem;
-  std::unique_ptr<mlir::MLIRContext> context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-  Op op;
-};
-
-// The rows of tokens [first, first + count) of a token tensor.
-std::vector<double> tokens_of(const std::vector<double>& all, int64_t tokens, int64_t first,
-                              int64_t count) {
-  int64_t width = all.size() / tokens;
-  return {all.begin() + first * width, all.begin() + (first + count) * width};
+// Recurrences whose state is cut into blocks of value channels, and some that are not.
+std::vector<Problem> split_problems() {
+  std::vector<Problem> list;
+  auto add = [&](const char* op, int64_t value_dim, bool v_first, DType dtype = DType::f32) {
+    list.push_back(
+        {.key_dim = 24, .value_dim = value_dim, .dtype = dtype, .state_v_first = v_first});
+    list.back().op = op;
+  };
+  add("kda", 64, false);
+  add("gated_delta_rule", 64, false, DType::bf16);
+  add("rwkv7", 20, true);
+  add("rwkv6", 64, false);
+  add("retention", 64, true);
+  add("gated_delta_product", 32, false);
+  return list;
 }
 
 }  // namespace
 
-TEST_CASE("cpu: a sequence gives the same bits alone and among others") {
-  for (const char* op : {"kda", "gated_delta_rule", "rwkv7"}) {
-    CAPTURE(op);
-    Built forward(op);
-    Layout packed{1, 2, {15, 130, 0, 7}}, alone{1, 2, {130}};
-    Tensors inputs = check::random_inputs(forward.graph(), forward.problem, packed, {});
-    Tensors own;
-    for (auto input : forward.graph().getBody().getOps<chunk::InputOp>()) {
-      const auto& values = inputs[input.getName().str()];
-      bool by_token = input.getScope() == chunk::Scope::token,
-           by_sequence = input.getScope() == chunk::Scope::sequence;
-      own[input.getName().str()] = by_token      ? tokens_of(values, packed.tokens(), 15, 130)
-                                   : by_sequence ? tokens_of(values, 4, 1, 1)
-                                                 : values;
+TEST_CASE("cpu: a long sequence in parts on several threads gives the bits of one thread") {
+  auto pool = std::make_shared<BackwardPool>();
+  Device own = Device::open("cpu", {.pool = pool});
+  for (const Problem& problem : split_problems()) {
+    CAPTURE(problem.op);
+    Subject subject(problem);
+    for (const Layout& layout :
+         {Layout{1, 1, {1100}}, Layout{1, 3, {2061}}, Layout{1, 1, {5, 1030, 0, 40}}}) {
+      CAPTURE(layout.lengths.size());
+      Tensors arguments = subject.arguments(Direction::forward, layout);
+      check::CallOptions options{.states_every = 96};
+      auto run = [&](const Device& device) {
+        return check::call(subject.build(device, Direction::forward), layout, arguments, options);
+      };
+      Tensors expected = run(cpu_device(1));
+      for (const Device& device : {cpu_device(2), cpu_device(3), own})
+        check_same(run(device), expected);
+      arguments.erase("initial_state");
+      options = {.gap = 3, .left_out = {"final_state"}};
+      expected = run(cpu_device(1));
+      for (const Device& device : {cpu_device(2), cpu_device(3)}) check_same(run(device), expected);
     }
-    Tensors all = check::call(forward.op, packed, inputs),
-            single = check::call(forward.op, alone, own);
-    CHECK(single["o"] == tokens_of(all["o"], packed.tokens(), 15, 130));
-    CHECK(single["final_state"] == tokens_of(all["final_state"], 4, 1, 1));
   }
+  CHECK(pool->runs > 3 * 18);  // windows of parts, not one call for everything
 }
 
-TEST_CASE("cpu: changing a token leaves the outputs before it the same to the bit") {
-  for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "gated_delta_product"}) {
-    CAPTURE(op);
-    Built forward(op);
-    Layout layout{1, 1, {50}};
-    GraphOp graph = forward.graph();
-    Tensors inputs = check::random_inputs(graph, forward.problem, layout, {.seed = 1});
-    Tensors other = check::random_inputs(graph, forward.problem, layout, {.seed = 2}),
-            changed = inputs;
-    for (auto input : graph.getBody().getOps<chunk::InputOp>()) {
-      if (input.getScope() != chunk::Scope::token) continue;
-      auto& values = changed[input.getName().str()];
-      int64_t width = values.size() / 50;
-      std::copy_n(other[input.getName().str()].begin() + 20 * width, width,
-                  values.begin() + 20 * width);
-    }
-    auto before = check::call(forward.op, layout, inputs)["o"],
-         after = check::call(forward.op, layout, changed)["o"];
-    CHECK(tokens_of(before, 50, 0, 20) == tokens_of(after, 50, 0, 20));
-    CHECK(tokens_of(before, 50, 20, 30) != tokens_of(after, 50, 20, 30));
-  }
-}
-
-TEST_CASE("cpu: gates at -1000, at 0 and at -5 give no NaN and no infinity, forward or backward") {
-  for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "rwkv7", "retention"}) {
-    Built forward(op), backward(op, Direction::backward);
-    Layout layout{1, 2, {50, 0, 3}};
-    for (check::Gates gates :
-         {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
-      CAPTURE(op);
-      Tensors inputs =
-          check::random_inputs(forward.graph(), forward.problem, layout, {.gates = gates});
-      Tensors gradients = check::random_output_gradients(forward.graph(), layout, 3), all = inputs;
-      all.insert(gradients.begin(), gradients.end());
-      for (const Tensors& results :
-           {check::call(forward.op, layout, inputs), check::call(backward.op, layout, all)})
-        for (const auto& [name, values] : results) {
-          CAPTURE(name);
-          CHECK(llvm::all_of(values, [](double x) { return std::isfinite(x); }));
-        }
-    }
-  }
+TEST_CASE("cpu: a part of a long sequence does not see the tokens after it") {
+  Subject subject({.op = "kda", .key_dim = 24, .value_dim = 64});
+  check::Case c{.law = ops::find("kda").define, .problem = subject.problem};
+  c.options.chunk_size = 16;
+  c.layout = {1, 1, {1300}};
+  for (int64_t token : {1, 511, 1024, 1299})
+    for (const check::Result& result : check::causal_on(cpu_device(3), c, token))
+      CHECK_MESSAGE(result.passed, result.measure);
 }
 
 TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers to rounding") {

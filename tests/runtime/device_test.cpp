@@ -1,0 +1,46 @@
+// Devices and ops as a caller opens and builds them.
+#include <doctest/doctest.h>
+
+#include "linnet/device.h"
+
+using namespace linnet;
+
+TEST_CASE("runtime: a device nobody knows is refused by name") {
+  for (const char* name : {"", "gpu", "CPU", "cpu "})
+    CHECK_THROWS_WITH_AS(Device::open(name), doctest::Contains("device: expected cpu"), UserError);
+}
+
+TEST_CASE("runtime: threads below zero, or more than a machine has sense for, are refused") {
+  for (int threads : {-1, -1000, 4097, 1 << 30})
+    CHECK_THROWS_WITH_AS(Device::open("cpu", {.threads = threads}),
+                         doctest::Contains("threads: expected"), UserError);
+  CHECK(Device::open("cpu", {.threads = 3}).threads() == 3);
+}
+
+TEST_CASE("runtime: an op nobody knows is refused with the names of those there are") {
+  Device device = Device::open("cpu", {.threads = 1});
+  CHECK_THROWS_WITH_AS(device.build({.op = "softmax"}), doctest::Contains("op: expected one of"),
+                       UserError);
+  CHECK_THROWS_WITH_AS(device.build({.op = "softmax"}), doctest::Contains("kda"), UserError);
+}
+
+TEST_CASE("runtime: buffers are aligned, and an op outlives its device") {
+  std::vector<Op> ops;
+  {
+    Device device = Device::open("cpu", {.threads = 2});
+    for (size_t bytes : {0, 1, 63, 64, 1000}) {
+      Buffer buffer = device.allocate(bytes);
+      CHECK(buffer.bytes() == bytes);
+      CHECK(reinterpret_cast<uintptr_t>(buffer.data()) % 64 == 0);
+    }
+    ops.push_back(device.build({.op = "linear_attention", .key_dim = 16, .value_dim = 16}));
+  }
+  std::vector<float> ones(5 * 16, 1), o(5 * 16);
+  Tensor wide = Tensor::dense(ones.data(), DType::f32, {1, 5, 1, 16});
+  ops[0].run({{"q", wide},
+              {"k", wide},
+              {"v", wide},
+              {"scale", 1.f},
+              {"o", Tensor::dense(o.data(), DType::f32, {1, 5, 1, 16})}});
+  for (int t = 0; t < 5; ++t) CHECK(o[t * 16] == 16.f * static_cast<float>(t + 1));
+}
