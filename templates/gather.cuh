@@ -4,6 +4,17 @@
 
 namespace linnet {
 
+template <class Cta>
+__device__ inline i64 blocks_for(i64 numbers) {
+  return (numbers + Cta::kThreads - 1) / Cta::kThreads;
+}
+
+// The share of a chunk that is not there.
+template <class Cta>
+__device__ inline void zero_slot(float* to, int width) {
+  for (int i = threadIdx.x; i < width; i += Cta::kThreads) to[i] = 0.f;
+}
+
 // to[token, head, :] = sum over the group of from[token, value head, :], in order.
 template <class Cta, class T>
 __device__ inline void gather_heads(T* to, const float* from, i64 block, i64 count, int group,

@@ -31,6 +31,12 @@ struct Chunk {
   }
 };
 
+// A tile of a chunk's record in the workspace.
+template <class T>
+__device__ inline T* in_record(unsigned char* record, int offset) {
+  return reinterpret_cast<T*>(record + offset);
+}
+
 // Sequence s owns the workspace slots from start(s) / C + s on: enough for its chunks, and known
 // without counting the chunks of the sequences before it.
 template <int C>

@@ -27,16 +27,26 @@ struct Check {
 
   std::vector<Case> cases_of(const std::string& op) const {
     auto cases = check::cases_of(linnet::ops::find(op), exhaustive);
-    if (device == "cpu")  // NaN and causality are the graph's; here the numbers count
+    if (device != "interpreter")  // NaN and causality are the graph's; here the numbers count
       std::erase_if(cases, [](const Case& c) { return c.inputs.gates != check::Gates::random; });
     if (!tokens.empty())
       for (Case& c : cases) c.layout.lengths = tokens;
     return cases;
   }
 
+  bool on_gpu() const { return device.starts_with("cuda:") || device.starts_with("virtual:"); }
+
+  std::vector<Result> results_of(const Case& c) const {
+    if (device == "cpu") return check::compare_cpu(c);
+    return on_gpu() ? check::compare_cuda(c, device) : check::check(c);
+  }
+
   void run() {
-    if (device != "interpreter" && device != "cpu")
-      throw UserError(fmt::format("--device: expected interpreter or cpu; got '{}'", device));
+    if (device != "interpreter" && device != "cpu" && !on_gpu())
+      throw UserError(fmt::format(
+          "--device: expected interpreter, cpu, cuda:<number> or virtual:sm_<arch>; got '{}'",
+          device));
+    if (on_gpu()) threads = 1;  // the virtual GPU has threads of its own
     if (all == !ops.empty())
       throw UserError("check: expected the names of ops, or --all; not both");
     if (all)
@@ -90,7 +100,7 @@ struct Check {
     std::vector<std::string> lines;
     bool passed = true;
     try {
-      for (const Result& result : device == "cpu" ? check::compare_cpu(c) : check::check(c)) {
+      for (const Result& result : results_of(c)) {
         passed &= result.passed;
         std::string measured =
             result.limit > 0 ? fmt::format(" {:.2e}, limit {:g}", result.error, result.limit) : "";
@@ -129,7 +139,8 @@ void add_check(CLI::App& app) {
       ->delimiter(',');
   command
       ->add_option("--device", check->device,
-                   "what runs the graphs: the interpreter, or cpu (compiled for this machine)")
+                   "what runs the graphs: the interpreter, cpu (compiled for this machine), cuda:0, or "
+                   "virtual:sm_90 (the PTX executor)")
       ->capture_default_str();
   command->add_option("--threads", check->threads, "cases at a time")->capture_default_str();
   command->add_flag("-v,--verbose", check->verbose, "print every result");

@@ -13,6 +13,8 @@ struct Schedule {
   bool fuse_stages = true;       // maps run inside the loop of the scan beside them, chunk by chunk
   int64_t register_rows = 8;     // rows of a block of sums kept in registers
   int64_t register_vectors = 2;  // vectors of a row of such a block
+  int64_t warps = 4;             // of a block of a GPU kernel that treats one chunk
+  int64_t value_block = 64;      // value channels of a block of a GPU kernel that scans
   StageOptions stages;
 };
 

@@ -7,6 +7,7 @@
 
 #include "compiler/cpu/run.h"
 #include "linnet/error.h"
+#include "tests/check/cuda_run.h"
 #include "tests/reference/reference.h"
 
 namespace linnet::check {
@@ -206,6 +207,13 @@ std::vector<Result> compare_cpu(const Case& c) {
     Schedule schedule{.chunk = c.options.chunk_size};
     auto kernel = cpu::CompiledKernel::compile(TileProgram(graph, schedule), cpu::Target::host());
     return cpu::run(kernel, c.layout, inputs);
+  });
+}
+
+std::vector<Result> compare_cuda(const Case& c, const std::string& device) {
+  auto opened = cuda::Device::open(device);
+  return compare_with(c, Arithmetic::emulated, [&](GraphOp graph, const Tensors& inputs) {
+    return CudaProgram(TileProgram(graph, cuda_schedule(graph)), opened).run(c.layout, inputs);
   });
 }
 

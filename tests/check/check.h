@@ -36,6 +36,8 @@ struct Result {
 std::vector<Result> compare(const Case& c, Arithmetic arithmetic);
 // The same with the graphs compiled for this machine; f32 to ratios of 2e-6 and 2e-5.
 std::vector<Result> compare_cpu(const Case& c);
+// The same with the graphs compiled for and run on a GPU: "cuda:0", "virtual:sm_90".
+std::vector<Result> compare_cuda(const Case& c, const std::string& device);
 // No NaN or infinity in f32 emulation, forward or backward.
 std::vector<Result> finite(const Case& c);
 // Changing token t of every input leaves outputs before t the same to the bit.
