@@ -133,9 +133,9 @@ std::string Nvrtc::version() const {
   return fmt::format("{}.{}", major, minor);
 }
 
-std::string Nvrtc::run(const std::string& source, const std::string& name,
-                       const std::map<std::string, std::string>& headers,
-                       const std::vector<std::string>& options, bool cubin) const {
+Nvrtc::Cubin Nvrtc::run(const std::string& source, const std::string& name,
+                        const std::map<std::string, std::string>& headers,
+                        const std::vector<std::string>& options, bool cubin) const {
   std::vector<const char*> texts, names, arguments;
   for (const auto& [header, text] : headers) {
     names.push_back(header.c_str());
@@ -147,24 +147,24 @@ std::string Nvrtc::run(const std::string& source, const std::string& name,
                             texts.data(), names.data());
   if (result) throw DeviceError(fmt::format("NVRTC: {}", api_->error_string(result)));
   result = api_->compile(program, static_cast<int>(arguments.size()), arguments.data());
-  size_t size = 0;
-  std::string text;
-  if (result) {
-    api_->log_size(program, &size);
-    text.resize(size);
-    api_->log(program, text.data());
-    api_->destroy(&program);
-    text.resize(std::char_traits<char>::length(text.c_str()));
-    throw DeviceError(fmt::format("NVRTC {}: {}: {}\n{}{}", version(), name,
-                                  api_->error_string(result), line_in_question(text, name, source),
-                                  text));
-  }
-  (cubin ? api_->cubin_size : api_->ptx_size)(program, &size);
-  text.resize(size);
-  (cubin ? api_->cubin : api_->ptx)(program, text.data());
+  auto fetch = [&](auto size_of, auto get) {
+    size_t size = 0;
+    size_of(program, &size);
+    std::string text(size, '\0');
+    if (size) get(program, text.data());
+    return text;
+  };
+  Cubin made;
+  made.log = fetch(api_->log_size, api_->log).c_str();  // up to its terminating zero
+  if (!result)
+    made.image = cubin ? fetch(api_->cubin_size, api_->cubin)
+                       : std::string(fetch(api_->ptx_size, api_->ptx).c_str());
   api_->destroy(&program);
-  if (!cubin) text.resize(std::char_traits<char>::length(text.c_str()));
-  return text;
+  if (result)
+    throw DeviceError(fmt::format("NVRTC {}: {}: {}\n{}{}", version(), name,
+                                  api_->error_string(result),
+                                  line_in_question(made.log, name, source), made.log));
+  return made;
 }
 
 std::string Nvrtc::compile(const std::string& source, const std::string& name,
@@ -173,13 +173,13 @@ std::string Nvrtc::compile(const std::string& source, const std::string& name,
                            std::vector<std::string> options) const {
   options.push_back("--gpu-architecture=compute_" + arch.substr(arch.find('_') + 1));
   options.push_back("--std=c++17");
-  return run(source, name, headers, options, false);
+  return run(source, name, headers, options, false).image;
 }
 
-std::string Nvrtc::compile_cubin(const std::string& source, const std::string& name,
-                                 const std::string& arch,
-                                 const std::map<std::string, std::string>& headers,
-                                 std::vector<std::string> options) const {
+Nvrtc::Cubin Nvrtc::compile_cubin(const std::string& source, const std::string& name,
+                                  const std::string& arch,
+                                  const std::map<std::string, std::string>& headers,
+                                  std::vector<std::string> options) const {
   options.push_back("--gpu-architecture=" + arch);
   options.push_back("--std=c++17");
   return run(source, name, headers, options, true);

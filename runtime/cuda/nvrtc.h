@@ -23,18 +23,20 @@ class Nvrtc {
   std::string compile(const std::string& source, const std::string& name, const std::string& arch,
                       const std::map<std::string, std::string>& headers,
                       std::vector<std::string> options = {}) const;
-  // The same to machine code.
-  std::string compile_cubin(const std::string& source, const std::string& name,
-                            const std::string& arch,
-                            const std::map<std::string, std::string>& headers,
-                            std::vector<std::string> options = {}) const;
+  // The same to machine code, with what the compiler said on the way.
+  struct Cubin {
+    std::string image, log;
+  };
+  Cubin compile_cubin(const std::string& source, const std::string& name, const std::string& arch,
+                      const std::map<std::string, std::string>& headers,
+                      std::vector<std::string> options = {}) const;
 
  private:
   Nvrtc();
   struct Api;
-  std::string run(const std::string& source, const std::string& name,
-                  const std::map<std::string, std::string>& headers,
-                  const std::vector<std::string>& options, bool cubin) const;
+  Cubin run(const std::string& source, const std::string& name,
+            const std::map<std::string, std::string>& headers,
+            const std::vector<std::string>& options, bool cubin) const;
   std::unique_ptr<Api> api_;
 };
 

@@ -56,3 +56,68 @@ TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
     CHECK_FALSE(taken.empty());
   }
 }
+
+TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of value channels") {
+  hold(kda(60, 36, {1}, Precision::f32));
+  hold(kda(96, 20, {15}, Precision::bf16));
+  hold(kda(20, 96, {63, 2}, Precision::f16));
+  hold(kda(64, 64, {130}, Precision::bf16));
+  hold(kda(256, 36, {17}, Precision::bf16));
+}
+
+TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
+  for (int64_t chunk : {4, 32, 64}) {
+    check::Case c = kda(20, 16, {70, 3}, chunk == 64 ? Precision::bf16 : Precision::f32);
+    c.options.chunk_size = chunk;
+    if (chunk == 32) c.problem.lower_bound = -5;
+    hold(c);
+  }
+}
+
+TEST_CASE("cuda: decode, one token a chunk in one kernel") {
+  for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "rwkv7", "gated_delta_product"})
+    for (Precision precision : {Precision::f32, Precision::bf16}) {
+      check::Case c = kda(20, 36, {3, 0, 1}, precision);
+      c.law = ops::find(op).define;
+      c.problem.op = op;
+      c.options.chunk_size = 1;
+      if (precision == Precision::bf16) c.layout = {4, 4, {9, 0, 5}};
+      hold(c);
+    }
+  auto context = make_context();
+  auto module = derive(*context, ops::find("kda").define, {.op = "kda"}, {.chunk_size = 1});
+  auto graph = graph_of(*module);
+  CHECK(cuda::emit(TileProgram(graph, check::cuda_schedule(graph))).kernels.size() == 1);
+}
+
+TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, forward or backward") {
+  auto device = testing::test_device();
+  for (const char* op : {"kda", "gated_delta_rule", "rwkv6"}) {
+    auto context = make_context();
+    Problem problem{.op = op, .key_dim = 20, .value_dim = 16};
+    auto law = ops::find(op).define;
+    auto forward = derive(*context, law, problem, {.chunk_size = 16}),
+         backward = derive(*context, law, problem,
+                           {.chunk_size = 16, .direction = Direction::backward});
+    auto compile = [&](mlir::ModuleOp module) {
+      auto graph = graph_of(module);
+      return check::CudaProgram(TileProgram(graph, check::cuda_schedule(graph)), device);
+    };
+    check::CudaProgram run_forward = compile(*forward), run_backward = compile(*backward);
+    Layout layout{1, 2, {18, 0, 3}};
+    for (check::Gates gates :
+         {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
+      CAPTURE(op);
+      Tensors inputs =
+          check::random_inputs(graph_of(*forward), problem, layout, {.gates = gates});
+      Tensors all = check::random_output_gradients(graph_of(*forward), layout, 3);
+      all.insert(inputs.begin(), inputs.end());
+      for (const Tensors& results :
+           {run_forward.run(layout, inputs), run_backward.run(layout, all)})
+        for (const auto& [name, values] : results) {
+          CAPTURE(name);
+          CHECK(llvm::all_of(values, [](double x) { return std::isfinite(x); }));
+        }
+    }
+  }
+}
