@@ -10,6 +10,9 @@ namespace linnet {
 enum class Form { pairwise, anchored };
 enum class Side { rows, columns };
 
+// In place of scratch where a chunk is one pairwise block, which needs none.
+struct NoScratch {};
+
 // exp(rows_i - columns_j) on a triangle, for one gate a token (E5).
 template <class T, Triangle Kept>
 __device__ inline T decay_mask(const float* rows, const float* columns) {
@@ -58,7 +61,7 @@ __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G
 #pragma unroll 1
   for (int begin = 0; begin < C; begin += Block) {
     // Rows [begin, begin + Block) against columns [first, last), both factors from one anchor.
-    auto through = [&](float add, int first, int last) {
+    auto through = [&](auto add, int first, int last) {
       auto anchor = [&](int d) { return rows(begin, d) + add; };
       __syncthreads();
       scale_rows<Cta, 1>(left, a, rows, anchor, begin, Block);
@@ -69,7 +72,8 @@ __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G
         if (take) to(begin + i, first + j) = sum;
       });
     };
-    if (begin > 0) through(0.f, 0, begin);  // E2
+    if constexpr (Block < C)
+      if (begin > 0) through(0.f, 0, begin);  // E2
     if constexpr (F == Form::anchored) {
       through(offset, begin, begin + Block);  // E4c
     } else {                                  // E3: one pair for each thread
@@ -77,14 +81,81 @@ __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G
       for (int x = threadIdx.x; x < Block * Block; x += Cta::kThreads) {
         int i = begin + x / Block, j = begin + x % Block;
         if (!keeps<Kept>(i, j)) continue;
-        float sum = 0;
+        float even = 0, odd = 0;
 #pragma unroll 4
-        for (int d = 0; d < kKeys; ++d)
-          sum = fmaf(to_f32(a(i, d)) * to_f32(b(j, d)), exp_of(rows(i, d) - columns(j, d)), sum);
-        to(i, j) = sum;
+        for (int d = 0; d < kKeys; d += 2) {  // the padding is zero
+          float2 x = load_pair(a.at(i, d)), y = load_pair(b.at(j, d));
+          float2 from = load_pair(rows.at(i, d)), until = load_pair(columns.at(j, d));
+          even = fmaf(x.x * y.x, exp_of(from.x - until.x), even);
+          odd = fmaf(x.y * y.y, exp_of(from.y - until.y), odd);
+        }
+        to(i, j) = even + odd;
       }
     }
   }
+}
+
+// Adds vectors [first, last) to rows [begin, end) of a result: sum_j weight_ij x_j exp(+-(own_i -
+// other_j)), both factors of the exponential measured from one anchor.
+template <class Cta, Precision P, int Sign, class T, class W, class X, class G, class Anchor,
+          class L>
+__device__ inline void apply_through(T& y, W weight, X vectors, G own, G other, Anchor anchor,
+                                     L scaled, int begin, int end, int first, int last) {
+  __syncthreads();
+  scale_rows<Cta, -Sign>(scaled, vectors, other, anchor, first, last - first);
+  __syncthreads();
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+    for (int n = 0; n < T::kN; ++n) {
+      if (m * 16 < begin || m * 16 >= end || !T::owns(m, n)) continue;
+      Sums<P> sums;
+#pragma unroll 1
+      for (int k = 0; k < last - first; k += 8) {
+        PartsA pa;
+        PartsB pb;
+        fill_a(pa, [&](int i, int j) { return weight(i, first + j); }, m * 16, k);
+        fill_b(pb, [&](int j, int d) { return scaled(j, d); }, k, T::first_column() + n * 8);
+        sums.add(pa, pb);
+      }
+      float d[4];
+      sums.finish(d);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        int i = T::row(m, e), j = T::column(n, e);
+        bool take = i < T::kRows && j < T::kColumns;
+        float difference = take ? own(i, j) - anchor(j) : 0.f;
+        y.x[m][n][e] += take ? exp_of(Sign * difference) * d[e] : 0.f;
+      }
+    }
+}
+
+// The pairs of a token with those of its own 16 rows, one vector after another. The pair of a token
+// with itself does not decay; what is left out is left out before the exponential is taken.
+template <int Sign, class T, class W, class X, class G>
+__device__ inline void apply_pairs(T& y, W weight, X vectors, G own, G other) {
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m)
+#pragma unroll 1
+    for (int j = m * 16; j < m * 16 + 16 && j < T::kRows; ++j) {
+      float above = weight(T::row(m, 0), j), below = weight(T::row(m, 2), j);
+#pragma unroll
+      for (int n = 0; n < T::kN; ++n) {
+        if (!T::owns(m, n)) continue;
+        int d = T::column(n, 0);
+        float2 x = load_pair(vectors.at(j, d)), gate = load_pair(other.at(j, d));
+#pragma unroll
+        for (int e = 0; e < 4; e += 2) {
+          int i = T::row(m, e);
+          bool take = Sign > 0 ? j < i : j > i;
+          float2 from = load_pair(own.at(i, d));
+          float w = e == 0 ? above : below;
+          y.x[m][n][e] = fmaf(w * x.x, exp_of(take ? Sign * (from.x - gate.x) : 0.f), y.x[m][n][e]);
+          y.x[m][n][e + 1] =
+              fmaf(w * x.y, exp_of(take ? Sign * (from.y - gate.y) : 0.f), y.x[m][n][e + 1]);
+        }
+      }
+    }
 }
 
 // The adjoints of decay_dot (B6): row i of the result is sum_j m_ij x_j exp(rows_i - columns_j)
@@ -93,8 +164,9 @@ __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G
 template <class T, class Cta, Precision P, Side S, Triangle Kept, Form F, int Block, class M,
           class X, class G, class L>
 __device__ inline T decay_apply(M matrix, X vectors, G rows, G columns, float offset, L scaled) {
-  constexpr int C = T::kRows, kKeys = T::kColumns;
+  constexpr int C = T::kRows;
   constexpr bool kByRows = S == Side::rows;
+  constexpr int kSign = kByRows ? 1 : -1;
   G own = kByRows ? rows : columns, other = kByRows ? columns : rows;
   // The number that couples row i of the result to vector j.
   auto weight = [&](int i, int j) {
@@ -102,58 +174,21 @@ __device__ inline T decay_apply(M matrix, X vectors, G rows, G columns, float of
     return r < C && c < C && keeps<Kept>(r, c) ? matrix(r, c) : 0.f;
   };
   T y = constant<T>(0.f);
+  if constexpr (Block < C || F == Form::anchored) {
 #pragma unroll
-  for (int begin = 0; begin < C; begin += Block) {
-    int end = begin + Block < C ? begin + Block : C;
-    // Adds vectors [first, last) to the rows of this block, both factors from one anchor.
-    auto through = [&](G gate, int anchor_row, float add, int first, int last) {
-      auto anchor = [&](int d) { return gate(anchor_row, d) + add; };
-      __syncthreads();
-      scale_rows<Cta, kByRows ? -1 : 1>(scaled, vectors, other, anchor, first, last - first);
-      __syncthreads();
-#pragma unroll
-      for (int m = 0; m < T::kM; ++m)
-#pragma unroll
-        for (int n = 0; n < T::kN; ++n) {
-          if (m * 16 < begin || m * 16 >= end || !T::owns(m, n)) continue;
-          Sums<P> sums;
-#pragma unroll 1
-          for (int k = 0; k < last - first; k += 8) {
-            PartsA pa;
-            PartsB pb;
-            fill_a(pa, [&](int i, int j) { return weight(i, first + j); }, m * 16, k);
-            fill_b(pb, [&](int j, int d) { return scaled(j, d); }, k, T::first_column() + n * 8);
-            sums.add(pa, pb);
-          }
-          float d[4];
-          sums.finish(d);
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            int i = T::row(m, e), j = T::column(n, e);
-            bool take = i < C && j < kKeys;
-            float difference = take ? own(i, j) - anchor(j) : 0.f;
-            y.x[m][n][e] += take ? exp_of(kByRows ? difference : -difference) * d[e] : 0.f;
-          }
-        }
-    };
-    if (kByRows && begin > 0) through(rows, begin, 0.f, 0, begin);                // E2
-    if (!kByRows && end < C) through(columns, end - 1, 0.f, end, C);              // E2'
-    if constexpr (F == Form::anchored) through(rows, begin, offset, begin, end);  // E4c
+    for (int begin = 0; begin < C; begin += Block) {
+      int end = begin + Block < C ? begin + Block : C;
+      auto through = [&](G gate, int row, float add, int first, int last) {
+        auto anchor = [&](int d) { return gate(row, d) + add; };
+        apply_through<Cta, P, kSign>(y, weight, vectors, own, other, anchor, scaled, begin, end,
+                                     first, last);
+      };
+      if (kByRows && begin > 0) through(rows, begin, 0.f, 0, begin);                // E2
+      if (!kByRows && end < C) through(columns, end - 1, 0.f, end, C);              // E2'
+      if constexpr (F == Form::anchored) through(rows, begin, offset, begin, end);  // E4c
+    }
   }
-  if constexpr (F == Form::pairwise)  // E3
-    for_each<T>([&](int m, int n, int e) {
-      int i = T::row(m, e), d = T::column(n, e), begin = i / Block * Block;
-      if (i >= C || d >= kKeys) return;
-      float gate = own(i, d), sum = 0;
-      int first = kByRows ? begin : i, last = kByRows ? i + 1 : begin + Block;
-#pragma unroll 1
-      for (int j = first; j < last && j < C; ++j) {
-        float difference = kByRows ? gate - other(j, d) : other(j, d) - gate;
-        float decay = i == j ? 1.f : exp_of(difference);
-        sum = fmaf(weight(i, j) * to_f32(vectors(j, d)), decay, sum);
-      }
-      y.x[m][n][e] += sum;
-    });
+  if constexpr (F == Form::pairwise) apply_pairs<kSign>(y, weight, vectors, own, other);  // E3
   return y;
 }
 

@@ -5,14 +5,6 @@
 
 namespace linnet {
 
-// The first operand of a block: 16 rows, 16 (two-byte numbers) or 8 (tf32) of the summed index.
-struct FragmentA {
-  u32 x[4];
-};
-struct FragmentB {
-  u32 x[2];
-};
-
 template <Precision P>
 __device__ inline void multiply_add(float (&d)[4], const FragmentA& a, const FragmentB& b) {
   if constexpr (P == Precision::bf16)
@@ -30,46 +22,6 @@ __device__ inline void multiply_add(float (&d)[4], const FragmentA& a, const Fra
         "{%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b.x[0]), "r"(b.x[1]));
-}
-
-__device__ inline void load_matrices(FragmentA& a, const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(a.x[0]), "=r"(a.x[1]), "=r"(a.x[2]), "=r"(a.x[3])
-               : "r"(shared_address(row)));
-}
-__device__ inline void load_matrices_transposed(FragmentA& a, const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(a.x[0]), "=r"(a.x[1]), "=r"(a.x[2]), "=r"(a.x[3])
-               : "r"(shared_address(row)));
-}
-__device__ inline void load_matrices(FragmentB& b, const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-               : "=r"(b.x[0]), "=r"(b.x[1])
-               : "r"(shared_address(row)));
-}
-__device__ inline void load_matrices_transposed(FragmentB& b, const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-               : "=r"(b.x[0]), "=r"(b.x[1])
-               : "r"(shared_address(row)));
-}
-
-// Two-byte operands. The tile's index (i, k), or (k, i) if it is read transposed.
-template <class E, int R, int N>
-__device__ inline void load_a(FragmentA& a, SharedTile<E, R, N> s, int i, int k) {
-  load_matrices(a, s.at(i + lane() % 16, k + lane() / 16 * 8));
-}
-template <class E, int R, int N>
-__device__ inline void load_a(FragmentA& a, Transposed<SharedTile<E, R, N>> s, int i, int k) {
-  int block = lane() / 8;
-  load_matrices_transposed(a, s.tile.at(k + lane() % 8 + block / 2 * 8, i + block % 2 * 8));
-}
-template <class E, int R, int N>
-__device__ inline void load_b(FragmentB& b, SharedTile<E, R, N> s, int k, int j) {
-  load_matrices_transposed(b, s.at(k + lane() % 16, j));
-}
-template <class E, int R, int N>
-__device__ inline void load_b(FragmentB& b, Transposed<SharedTile<E, R, N>> s, int k, int j) {
-  load_matrices(b, s.tile.at(j + lane() % 8, k + lane() / 8 % 2 * 8));
 }
 
 // f32 numbers as a tf32 and what it leaves behind. Both operands take the summed index in the order
@@ -151,8 +103,22 @@ __device__ constexpr int summed(Transposed<SharedTile<E, R, N>>*) {
 template <Precision P>
 constexpr bool kTwoBytes = P == Precision::bf16 || P == Precision::f16;
 
-// One block of sums over the padded summed index: d = a(i.., :) b(:, j..).
-template <Precision P, class A, class B>
+// Turns a sum of products into minus that sum.
+template <Precision P, bool Minus>
+__device__ inline void change_sign(FragmentB& b) {
+  if constexpr (Minus) {
+    b.x[0] ^= kTwoBytes<P> ? 0x80008000u : 0x80000000u;
+    b.x[1] ^= kTwoBytes<P> ? 0x80008000u : 0x80000000u;
+  }
+}
+template <bool Minus>
+__device__ inline void add_sums(float (&d)[4], const float (&sums)[4]) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) d[e] += Minus ? -sums[e] : sums[e];
+}
+
+// One block of sums over the padded summed index: d += a(i.., :) b(:, j..).
+template <Precision P, bool Minus = false, class A, class B>
 __device__ inline void block_product(float (&d)[4], A a, B b, int i, int j) {
   constexpr int kLength = summed(static_cast<A*>(nullptr));
   if constexpr (kTwoBytes<P>) {
@@ -162,6 +128,7 @@ __device__ inline void block_product(float (&d)[4], A a, B b, int i, int j) {
       FragmentB fb;
       load_a(fa, a, i, k);
       load_b(fb, b, k, j);
+      change_sign<P, Minus>(fb);
       multiply_add<P>(d, fa, fb);
     }
   } else {
@@ -176,14 +143,13 @@ __device__ inline void block_product(float (&d)[4], A a, B b, int i, int j) {
     }
     float total[4];
     sums.finish(total);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) d[e] += total[e];
+    add_sums<Minus>(d, total);
   }
 }
 
-// y += a b for operands in shared memory; each warp makes its own blocks.
-template <Precision P, class T, class A, class B>
-__device__ inline void add_product(T& y, A a, B b) {
+// y += a b, or y -= a b, for operands in shared memory; each warp makes its own blocks.
+template <Precision P, bool Minus, class T, class A, class B>
+__device__ inline void accumulate(T& y, A a, B b) {
   constexpr int kLength = summed(static_cast<A*>(nullptr));
   if constexpr (kTwoBytes<P>) {
 #pragma unroll
@@ -197,6 +163,7 @@ __device__ inline void add_product(T& y, A a, B b) {
         if (!T::owns(0, n)) continue;
         FragmentB fb;
         load_b(fb, b, k, T::first_column() + n * 8);
+        change_sign<P, Minus>(fb);
 #pragma unroll
         for (int m = 0; m < T::kM; ++m)
           if (T::owns(m, n)) multiply_add<P>(y.x[m][n], fa[m], fb);
@@ -208,24 +175,17 @@ __device__ inline void add_product(T& y, A a, B b) {
 #pragma unroll
       for (int n = 0; n < T::kN; ++n)
         if (T::owns(m, n))
-          block_product<P>(y.x[m][n], a, b, T::first_row() + m * 16, T::first_column() + n * 8);
+          block_product<P, Minus>(y.x[m][n], a, b, T::first_row() + m * 16,
+                                  T::first_column() + n * 8);
   }
 }
 
-template <class T, Precision P, class A, class B>
-__device__ inline T product(A a, B b) {
-  T y = constant<T>(0.f);
-  add_product<P>(y, a, b);
-  return y;
-}
-
-// a b for a first operand in registers, each warp multiplying its own rows of it: what one product
-// summed goes into the next as it is.
-template <class T, Precision P, int R, int N, class S, class B>
-__device__ inline T product(const Tile<R, N, S>& a, B b) {
+// The same for a first operand in registers, each warp multiplying its own rows of it: what one
+// product summed goes into the next as it is.
+template <Precision P, bool Minus, class T, int R, int N, class S, class B>
+__device__ inline void accumulate(T& y, const Tile<R, N, S>& a, B b) {
   using A = Tile<R, N, S>;
   static_assert(S::kColumnWarps == 1, "a warp needs whole rows of its first operand");
-  T y = constant<T>(0.f);
   if constexpr (kTwoBytes<P>) {
     using E = typename OperandOf<P>::type;
 #pragma unroll
@@ -242,6 +202,7 @@ __device__ inline T product(const Tile<R, N, S>& a, B b) {
       for (int n = 0; n < T::kN; ++n) {
         FragmentB fb;
         load_b(fb, b, k * 8, n * 8);
+        change_sign<P, Minus>(fb);
 #pragma unroll
         for (int m = 0; m < T::kM; ++m) multiply_add<P>(y.x[m][n], fa[m], fb);
       }
@@ -265,9 +226,30 @@ __device__ inline T product(const Tile<R, N, S>& a, B b) {
         }
       }
 #pragma unroll
-      for (int m = 0; m < T::kM; ++m) sums[m].finish(y.x[m][n]);
+      for (int m = 0; m < T::kM; ++m) {
+        float total[4];
+        sums[m].finish(total);
+        add_sums<Minus>(y.x[m][n], total);
+      }
     }
   }
+}
+
+template <class T, Precision P, class A, class B>
+__device__ inline T product(const A& a, B b) {
+  T y = constant<T>(0.f);
+  accumulate<P, false>(y, a, b);
+  return y;
+}
+// y + a b and y - a b, summed where y is.
+template <Precision P, class T, class A, class B>
+__device__ inline T plus_product(T y, const A& a, B b) {
+  accumulate<P, false>(y, a, b);
+  return y;
+}
+template <Precision P, class T, class A, class B>
+__device__ inline T minus_product(T y, const A& a, B b) {
+  accumulate<P, true>(y, a, b);
   return y;
 }
 

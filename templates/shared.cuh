@@ -81,7 +81,7 @@ __device__ inline void store_rows(T* to, i64 step, SharedTile<T, R, N> from, int
   constexpr int kWide = Bytes >= 4 ? Bytes / static_cast<int>(sizeof(T)) : 1;
   constexpr int kAcross = S::kPaddedColumns / kWide;
 #pragma unroll 4
-  for (int x = threadIdx.x; x < R * kAcross; x += Cta::kThreads) {
+  for (int x = threadIdx.x; x < S::kPaddedRows * kAcross; x += Cta::kThreads) {
     int i = x / kAcross, j = x % kAcross * kWide;
     if (i >= rows || j >= columns) continue;
     if constexpr (Bytes == 16)
@@ -95,14 +95,16 @@ __device__ inline void store_rows(T* to, i64 step, SharedTile<T, R, N> from, int
   }
 }
 
-// A tile's image in a workspace: its rows one after another, `Stride` numbers apart.
+// A tile's image in a workspace, padding included: its rows one after another, `Stride` numbers
+// apart.
 template <class Cta, int Stride, class T, int R, int N>
 __device__ inline void load_block(SharedTile<T, R, N> to, const T* from, int rows = R) {
   load_rows<Cta, 16>(to, from, Stride, rows, SharedTile<T, R, N>::kPaddedColumns);
 }
 template <class Cta, int Stride, class T, int R, int N>
 __device__ inline void store_block(T* to, SharedTile<T, R, N> from) {
-  store_rows<Cta, 16>(to, Stride, from, R, SharedTile<T, R, N>::kPaddedColumns);
+  using S = SharedTile<T, R, N>;
+  store_rows<Cta, 16>(to, Stride, from, S::kPaddedRows, S::kPaddedColumns);
 }
 
 // One number a token, `step` numbers apart, zeros from `count` on.
@@ -110,6 +112,11 @@ template <class Cta, int Size, class T>
 __device__ inline void load_vector(float* to, const T* from, i64 step, int count) {
   for (int i = threadIdx.x; i < round_up(Size, 16); i += Cta::kThreads)
     to[i] = i < count ? to_f32(from[i * step]) : 0.f;
+}
+template <class Cta, int Size>
+__device__ inline void load_vector(float* to, const float* from, i64 step, int count) {
+  for (int i = threadIdx.x; i < round_up(Size, 16); i += Cta::kThreads)
+    copy_async<4>(to + i, i < count ? from + i * step : from, i < count);
 }
 template <class Cta, class T>
 __device__ inline void store_vector(T* to, i64 step, const float* from, int count) {

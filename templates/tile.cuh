@@ -2,7 +2,7 @@
 // arithmetic on them.
 #pragma once
 #include "math.cuh"
-#include "shared.cuh"
+#include "matrix.cuh"
 
 namespace linnet {
 
@@ -210,31 +210,58 @@ __device__ inline T place_row(const float* vector, int row) {
   return generate<T>([=](int i, int j) { return i == row && j < T::kColumns ? vector[j] : 0.f; });
 }
 
+// Two blocks side by side of two-byte numbers by one ldmatrix: laid out as a first operand of
+// mma.sync.
+template <class T, class E, class S>
+__device__ inline void load_matrix(T& y, S from) {
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+    for (int n = 0; n < T::kN; n += 2) {
+      FragmentA a;
+      load_a(a, from, T::first_row() + m * 16, T::first_column() + n * 8);
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        y.x[m][n + x / 2][x % 2 * 2] = to_f32(E{static_cast<u16>(a.x[x])});
+        y.x[m][n + x / 2][x % 2 * 2 + 1] = to_f32(E{static_cast<u16>(a.x[x] >> 16)});
+      }
+    }
+}
+template <class T, class E>
+constexpr bool kByMatrix = sizeof(E) == 2 && T::kEven && T::kN % 2 == 0;
+
 // Between shared memory and registers.
 template <class T, class E, int R, int N>
 __device__ inline T load(SharedTile<E, R, N> from) {
   static_assert(T::kRows == R && T::kColumns == N, "a tile is loaded from one of its own size");
   T y;
+  if constexpr (kByMatrix<T, E>) {
+    load_matrix<T, E>(y, from);
+  } else {
 #pragma unroll
-  for (int m = 0; m < T::kM; ++m)
+    for (int m = 0; m < T::kM; ++m)
 #pragma unroll
-    for (int n = 0; n < T::kN; ++n)
+      for (int n = 0; n < T::kN; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        float2 pair = {};
-        if (T::owns(m, n)) pair = load_pair(from.at(T::row(m, e), T::column(n, e)));
-        y.x[m][n][e] = pair.x;
-        y.x[m][n][e + 1] = pair.y;
-      }
+        for (int e = 0; e < 4; e += 2) {
+          float2 pair = {};
+          if (T::owns(m, n)) pair = load_pair(from.at(T::row(m, e), T::column(n, e)));
+          y.x[m][n][e] = pair.x;
+          y.x[m][n][e + 1] = pair.y;
+        }
+  }
   return y;
 }
 template <class T, class E, int R, int N>
 __device__ inline T load(Transposed<SharedTile<E, R, N>> from) {
   static_assert(T::kRows == N && T::kColumns == R, "a tile is loaded from one of its own size");
   T y;
-  for_each<T>([&](int m, int n, int e) {
-    y.x[m][n][e] = T::owns(m, n) ? to_f32(from.tile(T::column(n, e), T::row(m, e))) : 0.f;
-  });
+  if constexpr (kByMatrix<T, E>)
+    load_matrix<T, E>(y, from);
+  else
+    for_each<T>([&](int m, int n, int e) {
+      y.x[m][n][e] = T::owns(m, n) ? to_f32(from.tile(T::column(n, e), T::row(m, e))) : 0.f;
+    });
   return y;
 }
 

@@ -52,9 +52,8 @@ struct Inspect : GraphArguments {
                "spilled", "shared");
     for (const std::string& arch : archs) {
       start = Clock::now();
-      auto made =
-          cuda::Nvrtc::get().compile_cubin(source.text, source.name + ".cu", arch,
-                                           embedded_templates(), {"--ptxas-options=-v"});
+      auto made = cuda::Nvrtc::get().compile_cubin(source.text, source.name + ".cu", arch,
+                                                   embedded_templates(), {"--ptxas-options=-v"});
       double time = milliseconds_since(start);
       for (const auto& kernel : source.kernels) {
         Resources r = resources_of(made.log, kernel.name);

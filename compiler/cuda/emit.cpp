@@ -32,13 +32,17 @@ void check(const TileProgram& program) {
   int64_t chunk = GraphOp(program.graph()).getChunkSize();
   expect(chunk <= 16 || (chunk & (chunk - 1)) == 0, "chunk", "at most 16 or a power of two on CUDA",
          chunk);
-  expect(schedule.warps >= 1 && schedule.warps <= 16, "warps", "1 to 16", schedule.warps);
-  expect(schedule.value_block >= 16 && schedule.value_block % 16 == 0 && schedule.value_block <= 256,
-         "value_block", "a multiple of 16 up to 256", schedule.value_block);
+  expect(schedule.warps >= 0 && schedule.warps <= 16, "warps", "0 to 16", schedule.warps);
+  expect(
+      schedule.value_block >= 16 && schedule.value_block % 16 == 0 && schedule.value_block <= 256,
+      "value_block", "a multiple of 16 up to 256", schedule.value_block);
+  expect(schedule.pipeline_stages == 1 || schedule.pipeline_stages == 2, "pipeline_stages",
+         "1 or 2", schedule.pipeline_stages);
   for (auto input : GraphOp(program.graph()).getBody().getOps<InputOp>())
     for (auto [axis, size] : llvm::zip(axes_of(input.getType()), tile_of(input).getShape()))
       if (axis != Axis::token)
-        expect(size <= 256, axis == Axis::key ? "key_dim" : "value_dim", "at most 256 on CUDA", size);
+        expect(size <= 256, axis == Axis::key ? "key_dim" : "value_dim", "at most 256 on CUDA",
+               size);
 }
 
 // Adds up what value heads or chunks share: a range of blocks for each output, one after another.
@@ -67,11 +71,14 @@ KernelSource write_gather(Writer& module, const std::string& name,
                       by_head ? "i64(batch.value_heads)" : "tokens * batch.heads", heads_row);
           module.block(fmt::format("if (block < {}_blocks)", a.name), [&] {
             if (by_head)
-              module.line("gather_slots<cta>({0}_ptr, {0}_partial, block, slots, batch.value_heads, {1});",
-                          a.name, a.row);
+              module.line(
+                  "gather_slots<cta>({0}_ptr, {0}_partial, block, slots, batch.value_heads, {1});",
+                  a.name, a.row);
             else
-              module.line("gather_heads<cta>({0}_ptr, {0}_partial, block, tokens * batch.heads, group, {1});",
-                          a.name, a.row);
+              module.line(
+                  "gather_heads<cta>({0}_ptr, {0}_partial, block, tokens * batch.heads, group, "
+                  "{1});",
+                  a.name, a.row);
             module.line("return;");
           });
           module.line("block -= {}_blocks;", a.name);

@@ -15,13 +15,15 @@ int64_t rank(Value value) { return llvm::cast<mlir::RankedTensorType>(value.getT
 
 // What the emitted text uses of the templates, and must not name otherwise.
 const char* kReserved[] = {
-    "batch",       "chunk",     "column_sums", "constant",   "cta",        "cumsum",
-    "decay_apply", "decay_dot", "decay_mask",  "generate",   "group",      "i",
-    "keep",        "lane",      "load",        "map",        "pack",       "place_row",
-    "product",     "quad",      "record",      "round_to",   "row",        "row_sums",
-    "sequence",    "shared",    "shuffle",     "sigmoid",    "softplus",   "store",
-    "take_row",    "total",     "transposed",  "warp",       "workspace",  "element",
-    "maximum",     "negative",  "quotient",    "at_least",   "choose",     "rounded"};
+    "batch",     "chunk",      "column_sums", "constant",  "cta",        "cumsum",  "decay_apply",
+    "decay_dot", "decay_mask", "generate",    "group",     "i",          "keep",    "lane",
+    "load",      "map",        "pack",        "place_row", "product",    "quad",    "record",
+    "round_to",  "row",        "row_sums",    "sequence",  "shared",     "shuffle", "sigmoid",
+    "softplus",  "store",      "take_row",    "total",     "transposed", "warp",    "workspace",
+    "element",   "maximum",    "negative",    "quotient",  "at_least",   "choose",  "rounded"};
+
+// Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
+constexpr int64_t kMostStagedBytes = 72 * 1024;
 
 // The widest copies rows of this many bytes allow.
 int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
@@ -45,11 +47,40 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
       if (axes_of(type)[i] == Axis::value) value_dim_ = type.getDimSize(i);
     }
   }
+  // A tile of 16 x 128 takes 16 registers of each of 4 warps, which leaves room for a dozen of
+  // them.
+  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 ? 8 : 4;
   if (is_scan_) {
     value_block_ = std::min(program.schedule().value_block, padded(value_dim_));
     warps_ = value_block_ / 16;
   }
   names_.insert(std::begin(kReserved), std::end(kReserved));
+  body_order_ = updates_last();
+}
+
+// A state is updated in place: whatever else reads it comes first.
+std::vector<mlir::Operation*> KernelEmitter::updates_last() const {
+  llvm::DenseSet<Value> kept;
+  for (Value next : loop_.next()) kept.insert(program_.origin(next));
+  auto only_updates = [&](mlir::Operation* op, const llvm::DenseSet<mlir::Operation*>& updates) {
+    Value value = op->getResult(0);
+    if (!in_registers_flipped(value) || axes_of(value.getType())[0] != Axis::key) return false;
+    if (program_.placement(value) == Placement::workspace) return false;
+    bool used = kept.contains(value);
+    for (mlir::Operation* user : value.getUsers()) {
+      if (llvm::isa<YieldOp>(user)) continue;
+      if (!updates.contains(user)) return false;
+      used = true;
+    }
+    return used;
+  };
+  llvm::DenseSet<mlir::Operation*> updates;
+  for (mlir::Operation* op : llvm::reverse(loop_.body))
+    if (is_scan_ && only_updates(op, updates)) updates.insert(op);
+  std::vector<mlir::Operation*> order, last;
+  for (mlir::Operation* op : loop_.body) (updates.contains(op) ? last : order).push_back(op);
+  order.insert(order.end(), last.begin(), last.end());
+  return order;
 }
 
 const Argument& KernelEmitter::argument(llvm::StringRef name) const {
@@ -64,11 +95,12 @@ std::string KernelEmitter::pointer(const Argument& argument) {
 }
 
 KernelSource KernelEmitter::emit(Writer& module) {
-  uses_workspace_ =
-      llvm::any_of(values_read(), [&](Value v) { return !v.getDefiningOp<InputOp>(); });
   auto is_kept = [&](Value v) { return program_.placement(v) == Placement::workspace; };
-  uses_workspace_ |= llvm::any_of(loop_.carried(), is_kept);
-  for (mlir::Operation* op : loop_.body) uses_workspace_ |= is_kept(op->getResult(0));
+  stores_in_workspace_ = llvm::any_of(loop_.carried(), is_kept);
+  for (mlir::Operation* op : loop_.body) stores_in_workspace_ |= is_kept(op->getResult(0));
+  uses_workspace_ = stores_in_workspace_ || llvm::any_of(values_read(), [&](Value v) {
+                      return !v.getDefiningOp<InputOp>();
+                    });
 
   is_scan_ ? write_scan() : write_map();
 
@@ -108,7 +140,8 @@ KernelSource KernelEmitter::emit(Writer& module) {
                            kernel.threads, kernel.name, list),
                [&] {
                  module.line("using cta = Cta<{}>;", warps_);
-                 for (const auto& [name, type] : aliases_) module.line("using {} = {};", name, type);
+                 for (const auto& [name, type] : aliases_)
+                   module.line("using {} = {};", name, type);
                  module.append(body_);
                });
   return kernel;
@@ -121,13 +154,62 @@ void KernelEmitter::write_map() {
     body_.line("return;");
   });
   load_shared_arguments();
+  if (uses_workspace_)
+    body_.line("unsigned char* const record = workspace + chunk.slot * {};",
+               workspace_.bytes_per_slot());
+  load_scalars();
+  load_inputs();
+  body_.line("commit_copies();");
+  body_.line("wait_for_copies();");
+  body_.line("__syncthreads();");
+  memory_.waited();
   write_turn();
+}
+
+// The copies of a turn as a function of its number. Written before anything else has a place:
+// stages begin where shared memory does.
+void KernelEmitter::write_fetch() {
+  Writer outer;
+  std::swap(outer, body_);
+  base_ = "stage";
+  load_inputs();
+  std::swap(outer, body_);
+  base_ = "shared";
+  stage_bytes_ = memory_.most_used();
+  stages_ = 2 * stage_bytes_ <= kMostStagedBytes ? program_.schedule().pipeline_stages : 1;
+  memory_ = {};
+  memory_.allocate(stages_ * stage_bytes_);
+  body_.block(
+      "const auto fetch = [&](i64 turn)",
+      [&] {
+        auto is_fetched = [](Value v) { return !v.getDefiningOp<InputOp>() && rank(v) > 0; };
+        write_start_of_turn(llvm::any_of(values_read(), is_fetched));
+        body_.append(outer);
+        body_.line("commit_copies();");
+      },
+      ";");
+}
+
+void KernelEmitter::write_start_of_turn(bool needs_record) {
+  bool reverse = loop_.order == Order::reverse;
+  body_.line("const Chunk chunk = sequence.chunk({});",
+             reverse ? "sequence.chunks() - 1 - turn" : "turn");
+  if (stages_ > 1)
+    body_.line("unsigned char* const stage = shared + turn % {} * {};", stages_, stage_bytes_);
+  else
+    body_.line("unsigned char* const stage = shared;");
+  if (needs_record)
+    body_.line("unsigned char* const record = workspace + chunk.slot * {};",
+               workspace_.bytes_per_slot());
 }
 
 void KernelEmitter::write_scan() {
   int64_t blocks = (value_dim_ + value_block_ - 1) / value_block_;
   body_.line("const auto sequence = Sequence<{}>::find<{}>(batch, blockIdx.x, {});", chunk_,
              value_block_, blocks);
+  write_fetch();
+  std::vector<std::string> fetched;
+  std::swap(fetched, declarations_);
   load_shared_arguments();
   for (auto [argument, init] : llvm::zip(loop_.carried(), loop_.init())) {
     auto input = program_.origin(init).getDefiningOp<InputOp>();
@@ -138,11 +220,24 @@ void KernelEmitter::write_scan() {
                key_dim_ * value_dim_);
     homes_[argument].registers = name;
   }
-  bool reverse = loop_.order == Order::reverse;
+  if (stages_ > 1) body_.line("if (sequence.chunks() > 0) fetch(0);");
   body_.block("for (i64 turn = 0; turn < sequence.chunks(); ++turn)", [&] {
-    body_.line("const Chunk chunk = sequence.chunk({});",
-               reverse ? "sequence.chunks() - 1 - turn" : "turn");
+    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [](Value v) {
+                          return !v.getDefiningOp<InputOp>() && rank(v) == 0;
+                        }));
     body_.line("__syncthreads();");
+    if (stages_ > 1) {
+      body_.line("if (turn + 1 < sequence.chunks()) fetch(turn + 1);");
+      body_.line("else commit_copies();");
+      body_.line("wait_for_copies<1>();");
+    } else {
+      body_.line("fetch(turn);");
+      body_.line("wait_for_copies();");
+    }
+    body_.line("__syncthreads();");
+    memory_.waited();
+    for (const std::string& line : fetched) body_.line("{}", line);
+    load_scalars();
     write_turn();
     for (auto [argument, next] : llvm::zip(loop_.carried(), loop_.next()))
       if (program_.origin(next) != argument)
@@ -156,16 +251,12 @@ void KernelEmitter::write_scan() {
                    homes_[loop_.carried()[i]].registers);
 }
 
-// One chunk: what it reads comes in, the ops run, what others need goes out.
+// One chunk: the ops run, and what others need goes out.
 void KernelEmitter::write_turn() {
-  if (uses_workspace_)
-    body_.line("unsigned char* const record = workspace + chunk.slot * {};",
-               workspace_.bytes_per_slot());
-  load_inputs();
   for (Value argument : loop_.carried())
     if (program_.placement(argument) == Placement::workspace) store_to_workspace(argument);
-  for (size_t i = 0; i < loop_.body.size(); ++i) {
-    mlir::Operation* op = loop_.body[i];
+  for (size_t i = 0; i < body_order_.size(); ++i) {
+    mlir::Operation* op = body_order_[i];
     if (is_inlined(op)) continue;
     write_op(op);
     store_results(op->getResult(0));
@@ -204,7 +295,8 @@ void KernelEmitter::load_shared_arguments() {
     auto input = value.getDefiningOp<InputOp>();
     if (!input || input.getScope() == Scope::token) continue;
     const Argument& a = argument(input.getName());
-    std::string own = a.key_heads ? fmt::format("{} / (batch.value_heads / batch.heads)", head) : head;
+    std::string own =
+        a.key_heads ? fmt::format("{} / (batch.value_heads / batch.heads)", head) : head;
     std::string at = a.scope == Scope::constant ? "0" : fmt::format("({}) * {}", own, a.row);
     if (rank(value) == 0) {
       std::string name = name_for(value);
@@ -221,19 +313,22 @@ void KernelEmitter::load_shared_arguments() {
 }
 
 void KernelEmitter::load_inputs() {
-  bool any = false;
   for (Value value : values_read()) {
     auto input = value.getDefiningOp<InputOp>();
     if (input && input.getScope() != Scope::token) continue;
-    if (!input && is_streamed(value)) continue;
-    any = true;
+    if (!input && (is_streamed(value) || rank(value) == 0)) continue;
     input ? load_token_input(input) : load_stored(value);
   }
-  if (!any) return;
-  body_.line("commit_copies();");
-  body_.line("wait_for_copies();");
-  body_.line("__syncthreads();");
-  memory_.waited();
+}
+
+// Numbers of the chunk's record, one for every thread.
+void KernelEmitter::load_scalars() {
+  for (Value value : values_read()) {
+    if (value.getDefiningOp<InputOp>() || rank(value) != 0) continue;
+    std::string name = name_for(value);
+    body_.line("const float {} = *{};", name, record(value));
+    homes_[value].scalar = name;
+  }
 }
 
 std::string KernelEmitter::rows_of(const Argument& a, int64_t width) {
@@ -256,12 +351,12 @@ void KernelEmitter::load_token_input(InputOp input) {
   std::string element = element_of(a.storage);
   Shared to = declare_tile(value, element, false, name_for(value));
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
-  statement(fmt::format("load_rows<cta, {}>({}, {}{}, {} * {}, chunk.rows, {});",
-                        copy_bytes(a.row * bytes_of(element)), to.name, rows_of(a, a.row),
-                        sliced ? " + sequence.first_value" : "", heads, a.row,
-                        sliced ? fmt::format("{} - sequence.first_value", a.row)
-                               : std::to_string(a.row)),
-            {to.place});
+  statement(
+      fmt::format("load_rows<cta, {}>({}, {}{}, {} * {}, chunk.rows, {});",
+                  copy_bytes(a.row * bytes_of(element)), to.name, rows_of(a, a.row),
+                  sliced ? " + sequence.first_value" : "", heads, a.row,
+                  sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
+      {to.place});
 }
 
 std::string KernelEmitter::record(Value value) {
@@ -271,11 +366,7 @@ std::string KernelEmitter::record(Value value) {
 
 void KernelEmitter::load_stored(Value value) {
   const Stored& stored = workspace_.at(value);
-  if (rank(value) == 0) {
-    std::string name = name_for(value);
-    body_.line("const float {} = *{};", name, record(value));
-    homes_[value].scalar = name;
-  } else if (rank(value) == 1) {
+  if (rank(value) == 1) {
     Shared to = declare_vector(value);
     statement(fmt::format("load_vector<cta, {0}>({1}, {2}, 1, {0});", tile_of(value).getDimSize(0),
                           to.name, record(value)),
@@ -324,9 +415,10 @@ void KernelEmitter::store_to_workspace(Value value) {
   }
   if (stored.flipped) {  // as it is in registers
     std::string from = tile(value);
-    return statement(fmt::format("write_block<{0}>({1} + sequence.first_value * {0}, {2}, {3} - "
-                                 "sequence.first_value);",
-                                 stored.stride, record(value), from, stored.rows));
+    return statement(
+        fmt::format("write_block<{0}>({1} + sequence.first_value * {0}, {2}, {3} - "
+                    "sequence.first_value);",
+                    stored.stride, record(value), from, stored.rows));
   }
   std::string from = view(value, stored.element);
   statement(fmt::format("store_block<cta, {}>({}, {});", stored.stride, record(value), from));
@@ -343,11 +435,11 @@ void KernelEmitter::store_output(OutputOp output, Value value) {
   }
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
   std::string from = view(value, element);
-  statement(fmt::format("store_rows<cta, {}>({}{}, batch.value_heads * {}, {}, chunk.rows, {});",
-                        copy_bytes(a.row * bytes_of(element)), rows_of(a, a.row),
-                        sliced ? " + sequence.first_value" : "", a.row, from,
-                        sliced ? fmt::format("{} - sequence.first_value", a.row)
-                               : std::to_string(a.row)));
+  statement(fmt::format(
+      "store_rows<cta, {}>({}{}, batch.value_heads * {}, {}, chunk.rows, {});",
+      copy_bytes(a.row * bytes_of(element)), rows_of(a, a.row),
+      sliced ? " + sequence.first_value" : "", a.row, from,
+      sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)));
 }
 
 // One share for every chunk; they are added up by the gathering kernel.

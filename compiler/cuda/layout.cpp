@@ -31,8 +31,8 @@ Precision or_f32(std::optional<Precision> precision) { return precision.value_or
 
 namespace {
 
-// What a stored tile may be rounded to without its readers seeing: the format it was rounded to before,
-// or the one all of them round it to as operands of products.
+// What a stored tile may be rounded to without its readers seeing: the format it was rounded to
+// before, or the one all of them round it to as operands of products.
 std::string storage_of(const TileProgram& program, Value value) {
   if (auto round = value.getDefiningOp<RoundOp>()) return element_of(round.getPrecision());
   auto own = program.loop_of(value);

@@ -9,16 +9,16 @@ Range SharedMemory::allocate(int64_t bytes) {
   Range place{0, bytes};
   for (const Range& held : held_)  // in order of place
     if (place.overlaps(held)) place = {held.end, held.end + bytes};
-  held_.insert(
-      std::upper_bound(held_.begin(), held_.end(), place,
-                       [](const Range& a, const Range& b) { return a.begin < b.begin; }),
-      place);
+  held_.insert(std::upper_bound(held_.begin(), held_.end(), place,
+                                [](const Range& a, const Range& b) { return a.begin < b.begin; }),
+               place);
   most_ = std::max(most_, place.end);
   return place;
 }
 
 void SharedMemory::release(Range range) {
-  std::erase_if(held_, [&](const Range& held) { return held.begin == range.begin; });
+  std::erase_if(
+      held_, [&](const Range& held) { return held.begin == range.begin && held.end == range.end; });
 }
 
 bool SharedMemory::access(const std::vector<Range>& reads, const std::vector<Range>& writes) {

@@ -1,5 +1,5 @@
-// A block's shared memory while its kernel is written: who holds which bytes, and where threads have to
-// wait for each other.
+// A block's shared memory while its kernel is written: who holds which bytes, and where threads
+// have to wait for each other.
 #pragma once
 
 #include <cstdint>

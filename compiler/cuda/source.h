@@ -15,8 +15,8 @@ struct Argument {
   bool key_heads, is_output;
   chunk::Precision storage;
   int64_t row;  // numbers of one token, or of the whole tile for other scopes
-  // Outputs shared by value heads or chunks leave their kernel as f32 partial sums, which a last kernel
-  // adds up.
+  // Outputs shared by value heads or chunks leave their kernel as f32 partial sums, which a last
+  // kernel adds up.
   bool is_summed() const { return is_output && (key_heads || scope == chunk::Scope::head); }
 };
 
@@ -33,8 +33,8 @@ struct KernelSource {
   int threads;
   int shared_bytes;
   int value_blocks = 1;  // for Grid::sequences
-  // In order: "q" for an argument's pointer, "dq.partial" for its partial sums, "workspace", "batch"
-  // (struct Batch of templates/sequence.cuh), "tokens" and "slots" (64-bit counts).
+  // In order: "q" for an argument's pointer, "dq.partial" for its partial sums, "workspace",
+  // "batch" (struct Batch of templates/sequence.cuh), "tokens" and "slots" (64-bit counts).
   std::vector<std::string> parameters;
 };
 

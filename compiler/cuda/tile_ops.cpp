@@ -16,9 +16,7 @@ std::string without_parentheses(const std::string& text) {
   return text.starts_with("(") ? text.substr(1, text.size() - 2) : text;
 }
 
-std::string text_of(Triangle triangle) {
-  return "Triangle::" + stringifyTriangle(triangle).str();
-}
+std::string text_of(Triangle triangle) { return "Triangle::" + stringifyTriangle(triangle).str(); }
 
 // How many columns of a tile too large for shared memory are in it at a time.
 constexpr int64_t kBand = 32;
@@ -44,8 +42,22 @@ void KernelEmitter::define_tile(Value value, const std::string& expression) {
   homes_[value].registers = name;
 }
 
+// A rounded tile that only other loops read: storing it rounds it.
+bool KernelEmitter::is_rounded_by_storing(mlir::Operation* op) {
+  Value value = op->getResult(0);
+  bool kept = llvm::isa<RoundOp>(op) && rank(value) == 2 &&
+              program_.placement(value) == Placement::workspace && workspace_.at(value).flipped;
+  if (!kept || homes_[program_.origin(op->getOperand(0))].registers.empty()) return false;
+  return llvm::all_of(value.getUsers(),
+                      [](mlir::Operation* user) { return llvm::isa<YieldOp>(user); });
+}
+
 void KernelEmitter::write_elementwise(mlir::Operation* op) {
   Value value = op->getResult(0);
+  if (is_rounded_by_storing(op)) {
+    homes_[value].registers = tile(op->getOperand(0));
+    return;
+  }
   if (rank(value) == 2) return define_tile(value, tile_expression(op));
   if (rank(value) == 1) {
     vector(value);
@@ -58,25 +70,26 @@ void KernelEmitter::write_elementwise(mlir::Operation* op) {
   homes_[value].scalar = name;
 }
 
-// In a scan the operand with value channels is in registers, on its side: (L R)^T = R^T L^T.
-void KernelEmitter::write_matmul(MatmulOp op) {
-  Precision precision = or_f32(op.getPrecision());
-  std::string element = element_of(precision);
+// The operands of a product as its template takes them. In a scan the one with value channels is in
+// registers, on its side: (L R)^T = R^T L^T.
+std::pair<std::string, std::string> KernelEmitter::operands(MatmulOp op) {
+  std::string element = element_of(or_f32(op.getPrecision()));
   Value lhs = program_.origin(op.getLhs()), rhs = program_.origin(op.getRhs());
-  if (is_streamed(rhs)) return define_tile(op, streamed_product(op));
-  if (in_registers_flipped(op)) {
-    if (!in_registers_flipped(rhs) || op.getTransposeRhs() || in_registers_flipped(lhs))
+  if (!in_registers_flipped(op)) {
+    if (is_scan_ && (in_registers_flipped(lhs) || in_registers_flipped(rhs)))
       throw InternalError("cuda: a scan sums over value channels");
-    std::string first = tile(rhs), second = view(lhs, element, !op.getTransposeLhs());
-    return define_tile(op, fmt::format("product<{}, {}>({}, {})", type_of(op), text_of(precision),
-                                       first, second));
+    std::string first = view(lhs, element, op.getTransposeLhs());
+    return {first, view(rhs, element, op.getTransposeRhs())};
   }
-  if (is_scan_ && (in_registers_flipped(lhs) || in_registers_flipped(rhs)))
+  if (!in_registers_flipped(rhs) || op.getTransposeRhs() || in_registers_flipped(lhs))
     throw InternalError("cuda: a scan sums over value channels");
-  std::string first = view(lhs, element, op.getTransposeLhs()),
-              second = view(rhs, element, op.getTransposeRhs());
-  define_tile(op, fmt::format("product<{}, {}>({}, {})", type_of(op), text_of(precision), first,
-                              second));
+  std::string first = tile(rhs);
+  return {first, view(lhs, element, !op.getTransposeLhs())};
+}
+
+void KernelEmitter::write_matmul(MatmulOp op) {
+  bool streamed = is_streamed(program_.origin(op.getRhs()));
+  define_tile(op, streamed ? streamed_product(op) : tile_expression(op));
 }
 
 // The second operand is a state of the workspace, which lies with its value channels first.
@@ -88,8 +101,9 @@ std::string KernelEmitter::streamed_product(MatmulOp op) {
   int64_t key = padded(key_dim_), value = padded(value_dim_);
   int64_t rows = over_values ? kBand : value, columns = over_values ? key : kBand;
   std::string first = view(op.getLhs(), element_of(precision), op.getTransposeLhs());
-  Shared band = scratch("band", fmt::format("SharedTile<{}, {}, {}>", stored.element, rows, columns),
-                        rows * (columns + 8) * bytes_of(stored.element));
+  Shared band =
+      scratch("band", fmt::format("SharedTile<{}, {}, {}>", stored.element, rows, columns),
+              rows * (columns + 8) * bytes_of(stored.element));
   reads_.push_back(band.place);
   memory_.release(band.place);
   return fmt::format("streamed_product<{}, {}, cta, {}>({}, {}, {})", type_of(op),
@@ -102,7 +116,8 @@ void KernelEmitter::write_cumsum(CumsumOp op) {
   if (op.getReverse() || op.getExclusive())
     kind = fmt::format("<Direction::{}, Own::{}>", op.getReverse() ? "reverse" : "forward",
                        op.getExclusive() ? "excluded" : "included");
-  if (rank(op) == 2) return define_tile(op, fmt::format("cumsum{}({})", kind, tile(op.getSource())));
+  if (rank(op) == 2)
+    return define_tile(op, fmt::format("cumsum{}({})", kind, tile(op.getSource())));
   std::string from = vector(op.getSource());
   std::vector<Range> reads = reads_;
   Shared to = declare_vector(op);
@@ -120,8 +135,8 @@ void KernelEmitter::write_reduce(ReduceOp op) {
     throw InternalError("cuda: a scan sums over value channels");
   if (rank(source) == 1) {
     std::string from = vector(source), name = name_for(op);
-    statement(fmt::format("const float {} = total<{}>({});", name, tile_of(source).getDimSize(0),
-                          from));
+    statement(
+        fmt::format("const float {} = total<{}>({});", name, tile_of(source).getDimSize(0), from));
     homes_[op].scalar = name;
     return;
   }
@@ -179,6 +194,15 @@ std::string KernelEmitter::bound_arguments(BoundAttr bound, double& offset) cons
   return fmt::format("Form::{}, {}", anchored ? "anchored" : "pairwise", block);
 }
 
+// Scratch for operands of products; a chunk that is one pairwise block has none.
+Shared KernelEmitter::scratch_for(BoundAttr bound, const std::string& name, const std::string& type,
+                                  int64_t bytes) {
+  bool pairwise = !bound || bound.getForm() == Form::pairwise;
+  int64_t block = bound ? bound.getBlock() : std::min<int64_t>(chunk_, 16);
+  if (pairwise && block >= chunk_) return {"NoScratch()", ""};
+  return scratch(name, type, bytes);
+}
+
 void KernelEmitter::write_decay_dot(DecayDotOp op) {
   Precision precision = or_f32(op.getPrecision());
   std::string a = view(op.getLhs(), ""), b = view(op.getRhs(), "");
@@ -189,13 +213,13 @@ void KernelEmitter::write_decay_dot(DecayDotOp op) {
   std::string name = name_for(op);
   Shared to = declare_tile(op, "float", false, name);
   auto operand = [&](const char* wish) {
-    return scratch(wish, shared_type(op.getLhs(), element, false),
-                   padded(chunk_) * (padded(key_dim_) + 8) * bytes_of(element));
+    return scratch_for(op.getBoundAttr(), wish, shared_type(op.getLhs(), element, false),
+                       padded(chunk_) * (padded(key_dim_) + 8) * bytes_of(element));
   };
   Shared left = operand("left"), right = operand("right");
   reads_ = reads;
-  body_.comment(fmt::format("{0}_ij = sum_d {1}_id {2}_jd exp({3}_id - {4}_jd), i {5} j", name, a, b,
-                            rows, columns, op.getTriangle() == Triangle::lower ? ">=" : ">"));
+  body_.comment(fmt::format("{0}_ij = sum_d {1}_id {2}_jd exp({3}_id - {4}_jd), i {5} j", name, a,
+                            b, rows, columns, op.getTriangle() == Triangle::lower ? ">=" : ">"));
   statement(fmt::format("decay_dot<cta, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});",
                         cuda::text_of(precision), text_of(op.getTriangle()), bound, to.name, a, b,
                         rows, columns, literal(offset), left.name, right.name),
@@ -213,8 +237,8 @@ void KernelEmitter::write_decay_apply(DecayApplyOp op) {
   double offset;
   std::string bound = bound_arguments(op.getBoundAttr(), offset);
   std::vector<Range> reads = reads_;
-  Shared scaled = scratch("scaled", shared_type(op, "float", false),
-                          padded(chunk_) * (padded(key_dim_) + 8) * 4);
+  Shared scaled = scratch_for(op.getBoundAttr(), "scaled", shared_type(op, "float", false),
+                              padded(chunk_) * (padded(key_dim_) + 8) * 4);
   reads_ = reads;
   bool by_rows = op.getSide() == Side::rows;
   std::string name = name_for(op);

@@ -29,14 +29,14 @@ std::string letters(Value value, bool flipped) {
 }
 
 InternalError cannot(const std::string& what, Value value) {
-  return InternalError(fmt::format("cuda: cannot {} {} ({})", what, name_of(value),
-                                   describe(value.getType())));
+  return InternalError(
+      fmt::format("cuda: cannot {} {} ({})", what, name_of(value), describe(value.getType())));
 }
 
 }  // namespace
 
-// Value channels lie along the rows of a scan's tiles, so that each warp has some of them for itself and
-// a state never leaves its registers; K x V tiles lie so everywhere.
+// Value channels lie along the rows of a scan's tiles, so that each warp has some of them for
+// itself and a state never leaves its registers; K x V tiles lie so everywhere.
 bool KernelEmitter::in_registers_flipped(Value value) const {
   auto axes = axes_of(value.getType());
   if (axes.size() != 2 || !has_axis(value.getType(), Axis::value)) return false;
@@ -49,11 +49,81 @@ bool KernelEmitter::is_streamed(Value value) const {
 
 bool KernelEmitter::is_inlined(mlir::Operation* op) const {
   if (llvm::isa<arith::ConstantOp>(op)) return true;
-  if (op->getBlock() == &program_.graph().getBody().front() || llvm::isa<MatmulOp>(op)) return false;
+  if (op->getBlock() == &program_.graph().getBody().front()) return false;
+  if (joins_a_sum(op)) return true;
+  if (llvm::isa<MatmulOp>(op)) return false;
   Value result = op->getResult(0);
   if (is_streamed(result)) return true;  // only ever summed, band by band
   if (program_.placement(result) != Placement::fused) return false;
   return llvm::isa<BroadcastOp>(op) || name_of(result).empty();
+}
+
+namespace {
+
+bool is_sum(mlir::Operation* op) { return llvm::isa<arith::AddFOp, arith::SubFOp>(op); }
+
+}  // namespace
+
+// A product, or a sum with products, that is read once, by another sum.
+bool KernelEmitter::joins_a_sum(mlir::Operation* op) const {
+  Value result = op->getResult(0);
+  if (rank(result) != 2 || !result.hasOneUse() || program_.placement(result) != Placement::fused)
+    return false;
+  if (!is_sum(*result.getUsers().begin())) return false;
+  if (auto matmul = llvm::dyn_cast<MatmulOp>(op))
+    return !is_streamed(program_.origin(matmul.getRhs()));
+  return is_sum(op) && llvm::any_of(op->getOperands(), [&](Value operand) {
+           mlir::Operation* source = program_.origin(operand).getDefiningOp();
+           return source && source->getBlock() == op->getBlock() && joins_a_sum(source);
+         });
+}
+
+void KernelEmitter::collect_terms(Value value, bool negative, bool top, std::vector<Term>& terms) {
+  value = program_.origin(value);
+  mlir::Operation* op = value.getDefiningOp();
+  bool opened = op && is_sum(op) && (top || is_inlined(op));
+  if (!opened) return terms.push_back({value, negative});
+  collect_terms(op->getOperand(0), negative, false, terms);
+  collect_terms(op->getOperand(1), negative != llvm::isa<arith::SubFOp>(op), false, terms);
+}
+
+std::string KernelEmitter::plain_sum(const std::vector<Term>& terms, const std::string& type) {
+  std::string text;
+  for (const Term& term : terms) {
+    bool number = is_uniform(term.value);
+    std::string x = number ? uniform(term.value) : tile(term.value);
+    if (text.empty())  // the first has to be a tile
+      text = fmt::format(term.negative ? fmt::runtime("negative({})") : fmt::runtime("{}"),
+                         number ? fmt::format("constant<{}>({})", type, x) : x);
+    else
+      text = fmt::format("({} {} {})", text, term.negative ? "-" : "+", x);
+  }
+  return text;
+}
+
+std::string KernelEmitter::sum(mlir::Operation* op) {
+  std::vector<Term> terms, plain, products;
+  collect_terms(op->getResult(0), false, true, terms);
+  for (const Term& term : terms) {
+    mlir::Operation* source = term.value.getDefiningOp();
+    bool open = source && term.is_product() && is_inlined(source);
+    (open ? products : plain).push_back(term);
+  }
+  std::string type = type_of(op->getResult(0)), text = plain_sum(plain, type);
+  for (const Term& term : products) {
+    auto matmul = term.value.getDefiningOp<MatmulOp>();
+    std::string precision = text_of(or_f32(matmul.getPrecision()));
+    auto [a, b] = operands(matmul);
+    if (text.empty() && !term.negative) {
+      text = fmt::format("product<{}, {}>({}, {})", type, precision, a, b);
+      continue;
+    }
+    if (text.empty()) text = fmt::format("constant<{}>(0.f)", type);
+    if (text.starts_with("(")) text = text.substr(1, text.size() - 2);
+    text = fmt::format("{}_product<{}>({}, {}, {})", term.negative ? "minus" : "plus", precision,
+                       text, a, b);
+  }
+  return text;
 }
 
 std::pair<int64_t, int64_t> KernelEmitter::shape(Value value, bool flipped) const {
@@ -77,7 +147,8 @@ std::string KernelEmitter::type_of(Value value) {
   return name;
 }
 
-std::string KernelEmitter::shared_type(Value value, const std::string& element, bool flipped) const {
+std::string KernelEmitter::shared_type(Value value, const std::string& element,
+                                       bool flipped) const {
   auto [rows, columns] = shape(value, flipped);
   return fmt::format("SharedTile<{}, {}, {}>", element, rows, columns);
 }
@@ -101,16 +172,20 @@ Shared KernelEmitter::declare_tile(Value value, const std::string& element, bool
                                    const std::string& name) {
   auto [rows, columns] = shape(value, flipped);
   Range place = memory_.allocate(padded(rows) * (padded(columns) + 8) * bytes_of(element));
-  Shared shared{name, element, flipped, place};
-  body_.line("const {} {}(shared + {});", shared_type(value, element, flipped), name, place.begin);
+  Shared shared{name, element, flipped, place, base_ != "shared"};
+  declarations_.push_back(fmt::format("const {} {}({} + {});", shared_type(value, element, flipped),
+                                      name, base_, place.begin));
+  body_.line("{}", declarations_.back());
   homes_[value].shared.push_back(shared);
   return shared;
 }
 
 Shared KernelEmitter::declare_vector(Value value) {
   Range place = memory_.allocate(padded(tile_of(value).getDimSize(0)) * 4);
-  Shared shared{name_for(value), "float", false, place};
-  body_.line("float* const {} = reinterpret_cast<float*>(shared + {});", shared.name, place.begin);
+  Shared shared{name_for(value), "float", false, place, base_ != "shared"};
+  declarations_.push_back(fmt::format("float* const {} = reinterpret_cast<float*>({} + {});",
+                                      shared.name, base_, place.begin));
+  body_.line("{}", declarations_.back());
   homes_[value].shared.push_back(shared);
   return shared;
 }
@@ -139,7 +214,8 @@ const Shared& KernelEmitter::in_shared(Value value, const std::string& element) 
   std::swap(outer, reads_);
   std::string text = tile(value), format = element.empty() ? "float" : element;
   std::string wish = homes_[value].registers;
-  if (wish.empty()) wish = homes_[value].shared.empty() ? name_of(value) : homes_[value].shared[0].name;
+  if (wish.empty())
+    wish = homes_[value].shared.empty() ? name_of(value) : homes_[value].shared[0].name;
   Shared shared = declare_tile(value, format, false, fresh((wish.empty() ? "t" : wish) + "_s"));
   std::string to = shared.name;
   if (in_registers_flipped(value)) to = fmt::format("transposed({})", to);
@@ -232,8 +308,8 @@ std::string KernelEmitter::tile(Value value) {
   return tile_expression(op);
 }
 
-// The text of an op that treats every element on its own. `splat_type` is the tile type to make of a
-// number where an op has nothing but numbers; empty if numbers are what is asked for.
+// The text of an op that treats every element on its own. `splat_type` is the tile type to make of
+// a number where an op has nothing but numbers; empty if numbers are what is asked for.
 std::string KernelEmitter::arithmetic(mlir::Operation* op,
                                       llvm::function_ref<std::string(Value)> text,
                                       const std::string& splat_type) {
@@ -243,7 +319,8 @@ std::string KernelEmitter::arithmetic(mlir::Operation* op,
     x.push_back(text(operand));
     all_uniform &= is_uniform(operand);
   }
-  if (!splat_type.empty() && (all_uniform || (llvm::isa<arith::SelectOp>(op) && is_uniform(op->getOperand(1))))) {
+  if (!splat_type.empty() &&
+      (all_uniform || (llvm::isa<arith::SelectOp>(op) && is_uniform(op->getOperand(1))))) {
     size_t which = llvm::isa<arith::SelectOp>(op) ? 1 : 0;
     x[which] = fmt::format("constant<{}>({})", splat_type, x[which]);
   }
@@ -273,15 +350,14 @@ std::string KernelEmitter::arithmetic(mlir::Operation* op,
         return call(fmt::format("round_to<{}>", text_of(round.getPrecision())));
       })
       .Default([&](mlir::Operation* o) -> std::string {
-        throw InternalError(
-            fmt::format("cuda: no code for {}", o->getName().getStringRef().str()));
+        throw InternalError(fmt::format("cuda: no code for {}", o->getName().getStringRef().str()));
       });
 }
 
 std::string KernelEmitter::broadcast(BroadcastOp op) {
   bool flipped = in_registers_flipped(op), along_rows = op.getDims()[0] == 1;
-  return fmt::format("{}<{}>({})", along_rows != flipped ? "over_rows" : "over_columns", type_of(op),
-                     vector(op.getSource()));
+  return fmt::format("{}<{}>({})", along_rows != flipped ? "over_rows" : "over_columns",
+                     type_of(op), vector(op.getSource()));
 }
 
 std::string KernelEmitter::tile_expression(mlir::Operation* op) {
@@ -298,27 +374,35 @@ std::string KernelEmitter::tile_expression(mlir::Operation* op) {
       })
       .Case<PlaceRowOp>([&](PlaceRowOp o) {
         if (flipped) throw cannot("place a row of", o);
-        return fmt::format("place_row<{}>({}, {})", type_of(o), vector(o.getSource()), o.getIndex());
+        return fmt::format("place_row<{}>({}, {})", type_of(o), vector(o.getSource()),
+                           o.getIndex());
       })
       .Case<DecayMaskOp>([&](DecayMaskOp o) {
         return fmt::format("decay_mask<{}, {}>({}, {})", type_of(o), triangle(o.getTriangle()),
                            vector(o.getRows()), vector(o.getColumns()));
       })
+      .Case<MatmulOp>([&](MatmulOp o) {
+        auto [a, b] = operands(o);
+        return fmt::format("product<{}, {}>({}, {})", type_of(o), text_of(or_f32(o.getPrecision())),
+                           a, b);
+      })
       .Default([&](mlir::Operation* o) {
+        if (is_sum(o)) return sum(o);
         auto text = [&](Value v) { return is_uniform(v) ? uniform(v) : tile(v); };
         return arithmetic(o, text, type_of(o->getResult(0)));
       });
 }
 
-// The last statement of the loop that reads a value; what is put together where it is read counts for
-// what it reads.
+// The last statement of the loop that reads a value; what is put together where it is read counts
+// for what it reads.
 size_t KernelEmitter::last_use(Value value) {
   if (auto found = last_uses_.find(value); found != last_uses_.end()) return found->second;
   size_t last = 0;
-  for (size_t i = 0; i < loop_.body.size(); ++i)
-    for (Value operand : loop_.body[i]->getOperands())
+  for (size_t i = 0; i < body_order_.size(); ++i)
+    for (Value operand : body_order_[i]->getOperands())
       if (program_.origin(operand) == value)
-        last = std::max(last, is_inlined(loop_.body[i]) ? last_use(loop_.body[i]->getResult(0)) : i);
+        last =
+            std::max(last, is_inlined(body_order_[i]) ? last_use(body_order_[i]->getResult(0)) : i);
   for (Value next : loop_.next())
     if (program_.origin(next) == value) last = loop_.body.size();
   // An output that is no op of this loop is stored at its end.
@@ -334,8 +418,9 @@ void KernelEmitter::finish_value(Value, size_t position) {
     if (home.shared.empty() || last_use(value) > position) continue;
     auto input = value.getDefiningOp<InputOp>();
     if (input && input.getScope() != Scope::token) continue;  // kept for every turn
-    for (const Shared& shared : home.shared) memory_.release(shared.place);
-    home.shared.clear();
+    for (const Shared& shared : home.shared)
+      if (!shared.kept) memory_.release(shared.place);
+    std::erase_if(home.shared, [](const Shared& shared) { return !shared.kept; });
   }
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/cuda/nvrtc.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -161,8 +162,8 @@ Nvrtc::Cubin Nvrtc::run(const std::string& source, const std::string& name,
                        : std::string(fetch(api_->ptx_size, api_->ptx).c_str());
   api_->destroy(&program);
   if (result)
-    throw DeviceError(fmt::format("NVRTC {}: {}: {}\n{}{}", version(), name,
-                                  api_->error_string(result),
+    throw DeviceError(fmt::format("NVRTC {}: {} ({}): {}\n{}{}", version(), name,
+                                  fmt::join(options, " "), api_->error_string(result),
                                   line_in_question(made.log, name, source), made.log));
   return made;
 }

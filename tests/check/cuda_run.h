@@ -7,15 +7,15 @@
 
 namespace linnet::check {
 
-// How a graph is run on a GPU unless a tuner knows better: the plain recurrence (decode) is one kernel,
-// anything else a kernel for each stage.
+// How a graph is run on a GPU unless a tuner knows better: the plain recurrence (decode) is one
+// kernel, anything else a kernel for each stage.
 Schedule cuda_schedule(chunk::GraphOp graph);
 
 class CudaProgram {
  public:
   CudaProgram(const TileProgram& program, std::shared_ptr<cuda::Device> device);
-  // The same contract as interpret(): every sequence and value head, inputs and outputs by name, each
-  // rounded to how the graph stores it.
+  // The same contract as interpret(): every sequence and value head, inputs and outputs by name,
+  // each rounded to how the graph stores it.
   Tensors run(const Layout& layout, const Tensors& inputs) const;
   const cuda::Source& source() const { return source_; }
 

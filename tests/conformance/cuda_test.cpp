@@ -1,6 +1,6 @@
-// What the CUDA back end emits, NVRTC compiles and the virtual GPU executes is what the reference says:
-// forward, backward and decode, every op and gate mode. The virtual GPU's checks are on: a race, a read
-// of memory nobody wrote or an access out of bounds fails the launch.
+// What the CUDA back end emits, NVRTC compiles and the virtual GPU executes is what the reference
+// says: forward, backward and decode, every op and gate mode. The virtual GPU's checks are on: a
+// race, a read of memory nobody wrote or an access out of bounds fails the launch.
 #include <doctest/doctest.h>
 
 #include "tests/check/check.h"
@@ -40,17 +40,26 @@ TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
   const std::vector<Precision> formats = {Precision::bf16, Precision::f32, Precision::f16,
                                           Precision::tf32};
   const std::vector<std::pair<int64_t, int64_t>> sizes = {{20, 36}, {16, 16}, {36, 20}};
+  // One case for a gate mode, small for the executor's sake, formats and sizes in turn. Compiling
+  // takes longer than running: of an op with five modes two are taken, others for the next op, and
+  // all of them with LINNET_TEST_ALL=1.
+  bool all = std::getenv("LINNET_TEST_ALL");
+  size_t op = 0;
   for (const ops::Entry& entry : ops::registry()) {
-    // One case a gate mode; formats and sizes in turn, small for the executor's sake.
     std::map<std::pair<int, float>, int> taken;
+    ++op;
     for (check::Case c : check::cases_of(entry, false)) {
       if (c.inputs.gates != check::Gates::random || c.options.chunk_size != 16) continue;
       if (taken[{static_cast<int>(c.problem.gate), c.problem.lower_bound}]++) continue;
-      size_t turn = taken.size() + entry.name.size();
+      size_t turn = taken.size() + op;
+      bool only = check::cases_of(entry, false).size() < 20;  // an op without modes
+      if (!all && !only && (taken.size() + op) % 5 > 1) continue;
       c.problem.precision = formats[turn % formats.size()];
       c.problem.key_dim = sizes[turn % sizes.size()].first;
       c.problem.value_dim = sizes[turn % sizes.size()].second;
-      c.layout = {2, 4, {19, 0, 5}};
+      c.layout = {1, 2, {19, 0, 5}};
+      // Gradients with one number a head are sums that nearly cancel: a mean square needs several.
+      if (c.problem.precision != Precision::f32) c.layout = {4, 8, {18, 0, 3}};
       hold(c);
     }
     CHECK_FALSE(taken.empty());
@@ -97,8 +106,8 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
     Problem problem{.op = op, .key_dim = 20, .value_dim = 16};
     auto law = ops::find(op).define;
     auto forward = derive(*context, law, problem, {.chunk_size = 16}),
-         backward = derive(*context, law, problem,
-                           {.chunk_size = 16, .direction = Direction::backward});
+         backward =
+             derive(*context, law, problem, {.chunk_size = 16, .direction = Direction::backward});
     auto compile = [&](mlir::ModuleOp module) {
       auto graph = graph_of(module);
       return check::CudaProgram(TileProgram(graph, check::cuda_schedule(graph)), device);
@@ -108,8 +117,7 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
     for (check::Gates gates :
          {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
       CAPTURE(op);
-      Tensors inputs =
-          check::random_inputs(graph_of(*forward), problem, layout, {.gates = gates});
+      Tensors inputs = check::random_inputs(graph_of(*forward), problem, layout, {.gates = gates});
       Tensors all = check::random_output_gradients(graph_of(*forward), layout, 3);
       all.insert(inputs.begin(), inputs.end());
       for (const Tensors& results :
