@@ -43,6 +43,7 @@ struct Check {
 
   void run() {
     if (device != "interpreter") opened = Device::open(device, {.threads = 1});
+    if (opened && device != "cpu") threads = 1;  // the virtual GPU has threads of its own
     if (all == !ops.empty())
       throw UserError("check: expected the names of ops, or --all; not both");
     if (all)
@@ -136,8 +137,10 @@ void add_check(CLI::App& app) {
   command->add_option("--cases", check->most,
                       "at most so many cases of an op, spread over modes and sizes");
   command
-      ->add_option("--device", check->device,
-                   "what runs the graphs: the interpreter, or cpu (compiled for this machine)")
+      ->add_option(
+          "--device", check->device,
+          "what runs the graphs: the interpreter, cpu (compiled for this machine), cuda:0, or "
+          "virtual:sm_90 (the PTX executor)")
       ->capture_default_str();
   command->add_option("--threads", check->threads, "cases at a time")->capture_default_str();
   command->add_flag("-v,--verbose", check->verbose, "print every result");

@@ -12,6 +12,7 @@ namespace linnet::cli {
 
 void add_list(CLI::App& app);
 void add_show(CLI::App& app);
+void add_inspect(CLI::App& app);
 void add_check(CLI::App& app);
 void add_draw(CLI::App& app);
 void add_bench(CLI::App& app);

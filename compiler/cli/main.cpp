@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   linnet::cli::add_list(app);
   linnet::cli::add_show(app);
+  linnet::cli::add_inspect(app);
   linnet::cli::add_check(app);
   linnet::cli::add_draw(app);
   linnet::cli::add_bench(app);

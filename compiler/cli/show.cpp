@@ -2,15 +2,26 @@
 
 #include "compiler/cli/commands.h"
 #include "compiler/cpu/jit.h"
+#include "compiler/cuda/source.h"
 #include "compiler/flops.h"
 #include "linnet/error.h"
+#include "runtime/cuda/nvrtc.h"
+#include "templates/embedded.h"
 
 namespace linnet::cli {
 
 namespace {
 
 struct Show : GraphArguments {
-  std::string stage = "graph", target_cpu;
+  std::string stage = "graph", target_cpu, arch = "sm_90";
+
+  // The kernels as CUDA source, or as PTX for the architecture asked for.
+  void show_cuda(chunk::GraphOp graph) {
+    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
+    if (stage == "cuda") return fmt::print("{}", source.text);
+    fmt::print("{}", cuda::Nvrtc::get().compile(source.text, source.name + ".cu", arch,
+                                                embedded_templates()));
+  }
 
   // The count as comments, so that the whole output stays a file Linnet reads.
   void print_flops(mlir::MLIRContext& context, chunk::GraphOp graph) {
@@ -31,17 +42,20 @@ struct Show : GraphArguments {
     static const std::map<std::string, std::string> last_pass = {
         {"law", ""},    {"graph", "fold-gate"}, {"backward", "differentiate"},
         {"stages", ""}, {"decode", "decode"},   {"tile", ""},
-        {"asm", ""}};
+        {"asm", ""},    {"cuda", ""},           {"ptx", ""}};
     if (!last_pass.contains(stage))
-      throw UserError(fmt::format(
-          "--stage: expected one of law, graph, backward, stages, decode, tile, asm; got '{}'",
-          stage));
+      throw UserError(
+          fmt::format("--stage: expected one of law, graph, backward, stages, decode, tile, asm, "
+                      "cuda, ptx; got "
+                      "'{}'",
+                      stage));
     if (stage == "backward") direction = "backward";
     if (stage == "decode") options.chunk_size = 1;
     if (options.stop_after.empty()) options.stop_after = last_pass.at(stage);
     finish();
     if (stage == "law") return fmt::print("{}", print(*law(*context)));
     auto module = derive(*context);
+    if (stage == "cuda" || stage == "ptx") return show_cuda(graph_of(*module));
     if (stage == "tile" || stage == "asm") {
       TileProgram program(graph_of(*module), {.chunk = options.chunk_size});
       auto target = target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(target_cpu);
@@ -67,12 +81,18 @@ void add_show(CLI::App& app) {
       "gradients)\n"
       "  decode    one token a chunk: the plain recurrence\n"
       "  tile      the loops over chunks and where each tile lives, as the CPU back end takes it\n"
-      "  asm       the machine code for this or another processor");
+      "  asm       the machine code for this or another processor\n"
+      "  cuda      the kernels as CUDA source\n"
+      "  ptx       the same compiled by NVRTC (--arch)");
   show->add_to(*command);
-  command->add_option("--stage", show->stage, "law, graph, backward, stages, decode, tile or asm")
+  command
+      ->add_option("--stage", show->stage,
+                   "law, graph, backward, stages, decode, tile, asm, cuda or ptx")
       ->capture_default_str();
   command->add_option("--target-cpu", show->target_cpu,
                       "for --stage asm: the processor, e.g. x86-64-v3, instead of this one");
+  command->add_option("--arch", show->arch, "for --stage ptx: the GPU's architecture")
+      ->capture_default_str();
   command->add_option("--direction", show->direction, "forward or backward")->capture_default_str();
   command->add_option("--stop-after", show->options.stop_after, "show the program after this pass");
   command->callback([show] { show->run(); });

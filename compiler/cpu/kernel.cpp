@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/arguments.h"
 #include "compiler/cpu/blocks.h"
 #include "compiler/cpu/tile_ops.h"
 #include "linnet/error.h"
@@ -484,47 +485,14 @@ bool has_value_blocks(GraphOp graph) {
   return independent;
 }
 
-namespace {
-
-DType dtype_of(Precision precision) {
-  return precision == Precision::bf16  ? DType::bf16
-         : precision == Precision::f16 ? DType::f16
-                                       : DType::f32;
-}
-
-std::string letters_of(Tile type) {
-  std::string letters;
-  for (Axis axis : axes_of(type)) {
-    if (axis == Axis::key) letters += 'k';
-    if (axis == Axis::value) letters += 'v';
-  }
-  return letters;
-}
-
-std::vector<KernelArgument> arguments_of(GraphOp graph, bool grouped) {
-  std::vector<KernelArgument> arguments;
-  auto add = [&](auto op, bool is_output, Tile type) {
-    Precision result = op.getStorage().value_or(Precision::f32);
-    arguments.push_back({op.getName().str(), static_cast<ArgumentScope>(op.getScope()),
-                         op.getKeyHeads(), is_output, DType::f32, dtype_of(result),
-                         letters_of(type)});
-  };
-  for (auto input : graph.getBody().getOps<InputOp>()) add(input, false, tile_of(input));
-  for (auto output : graph.getBody().getOps<OutputOp>())
-    add(output, true, tile_of(output.getValue()));
-  size_t i = 0;
-  for_each_argument(graph, grouped, [&](llvm::StringRef, Precision storage) {
-    arguments[i++].storage = dtype_of(storage);
-  });
-  return arguments;
-}
-
-}  // namespace
-
 CpuKernel emit_kernel(mlir::ModuleOp module, const TileProgram& program, const Target& target,
                       const MemoryOptions& memory) {
   CpuKernel kernel;
-  kernel.arguments = arguments_of(program.graph(), memory.grouped);
+  kernel.arguments = arguments_of(program.graph());
+  size_t argument = 0;
+  for_each_argument(program.graph(), memory.grouped, [&](llvm::StringRef, Precision storage) {
+    kernel.arguments[argument++].storage = dtype_of(storage);
+  });
   kernel.chunk = program.graph().getChunkSize();
   bool whole = program.schedule().fuse_stages;
   size_t loops = program.loops().size();

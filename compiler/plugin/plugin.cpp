@@ -1,9 +1,12 @@
 // The compiler as the runtime sees it: a problem in, a kernel out.
 #include <fmt/format.h>
 
+#include "compiler/arguments.h"
 #include "compiler/cpu/jit.h"
+#include "compiler/cuda/source.h"
 #include "compiler/pipeline.h"
 #include "ops/registry.h"
+#include "templates/embedded.h"
 
 namespace linnet {
 
@@ -34,10 +37,28 @@ class Plugin : public Compiler {
     return kernel;
   }
 
+  CudaProgram emit(const CudaRequest& request) override {
+    auto context = make_context();
+    auto module = derive_for(*context, request.problem, request);
+    auto graph = graph_of(*module);
+    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
+    CudaProgram program{.name = source.name,
+                        .source = source.text,
+                        .headers = embedded_templates(),
+                        .chunk = source.chunk,
+                        .workspace_bytes = source.workspace_bytes_per_slot};
+    program.arguments = arguments_of(graph);
+    for (const auto& k : source.kernels)
+      program.kernels.push_back({k.name, static_cast<CudaGrid>(k.grid), k.threads, k.shared_bytes,
+                                 k.value_blocks, k.parameters});
+    return program;
+  }
+
  private:
+  template <class Request>
   static mlir::OwningOpRef<mlir::ModuleOp> derive_for(mlir::MLIRContext& context,
                                                       const Problem& problem,
-                                                      const CpuRequest& request) {
+                                                      const Request& request) {
     bool backward = request.direction == Direction::backward;
     return derive(context, ops::find(problem.op).define, problem,
                   {.chunk_size = request.chunk,

@@ -13,6 +13,9 @@ struct Schedule {
   bool fuse_stages = true;       // maps run inside the loop of the scan beside them, chunk by chunk
   int64_t register_rows = 8;     // rows of a block of sums kept in registers
   int64_t register_vectors = 2;  // vectors of a row of such a block
+  int64_t warps = 0;             // of a block of a GPU kernel that treats one chunk; 0: by channels
+  int64_t value_block = 64;      // value channels of a block of a GPU kernel that scans
+  int64_t pipeline_stages = 2;   // turns of such a scan whose inputs are in shared memory at a time
   StageOptions stages;
 };
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -99,6 +100,13 @@ class CpuDevice : public Device::Impl {
   }
 
   int threads() const override { return pool_->workers(); }
+  void write(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+  void read(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+  void synchronise() const override {}
 
   Buffer allocate(size_t bytes) const override {
     void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
@@ -115,8 +123,10 @@ class CpuDevice : public Device::Impl {
     request.chunk = options.chunk ? options.chunk : decode ? 1 : 16;
     if (decode) request.value_block = decode_block(problem);
     auto store = store_;
-    return Op(std::make_shared<CpuOp>(
-        request, [store](const CpuRequest& r) { return store->load(r); }, pool_));
+    auto op = std::make_shared<CpuOp>(
+        request, [store](const CpuRequest& r) { return store->load(r); }, pool_);
+    op->device = shared_from_this();
+    return Op(op);
   }
 
  private:

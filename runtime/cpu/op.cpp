@@ -42,12 +42,12 @@ std::vector<ArgumentInfo> CpuOp::arguments() const {
 }
 
 size_t CpuOp::workspace_bytes(std::span<const Argument> arguments) const {
-  Binding binding(main_->kernel, problem, direction, arguments);
+  Binding binding(rules(), arguments);
   return CpuCall(*this, binding).workspace_bytes() + 64;
 }
 
 void CpuOp::run(std::span<const Argument> arguments, const RunOptions& options) const {
-  Binding binding(main_->kernel, problem, direction, arguments);
+  Binding binding(rules(), arguments);
   CpuCall call(*this, binding);
   size_t bytes = call.workspace_bytes() + 64;
   auto aligned = [](void* memory) {

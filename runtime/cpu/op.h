@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/cpu/binding.h"
+#include "runtime/binding.h"
 #include "runtime/cpu/code.h"
 #include "runtime/device_impl.h"
 
@@ -36,6 +36,9 @@ class CpuOp : public Op::Impl {
 
  private:
   friend class CpuCall;
+  Binding::Rules rules() const {
+    return {main_->kernel.arguments, main_->kernel.chunk, problem, direction};
+  }
   std::shared_ptr<const LoadedKernel> variant(const CpuRequest& request) const;
 
   CpuRequest request_;

@@ -57,6 +57,11 @@ class Typed {
   }
 
   // Inputs keep every byte; of outputs what is not an element stays as it was.
+  // The whole of it, guards included, for a device with memory of its own; and where in it the
+  // tensor begins.
+  std::vector<std::byte>& bytes() { return bytes_; }
+  static constexpr size_t kGuard = 256;  // bytes
+
   void remember() { before_ = bytes_; }
   void check(bool is_output) {
     if (is_output)
@@ -68,7 +73,6 @@ class Typed {
   }
 
  private:
-  static constexpr size_t kGuard = 256;  // bytes
   static constexpr std::byte kFill{0x7b};
 
   std::byte* address(int64_t index) {
@@ -113,7 +117,7 @@ class Call {
 
   Tensors run() {
     for (Typed& typed : memory_) typed.remember();
-    op_.run(arguments_);
+    op_.device().name() == "cpu" ? op_.run(arguments_) : run_remotely();
     Tensors results;
     for (Typed& typed : memory_) {
       bool is_output = outputs_.contains(typed.name());
@@ -124,6 +128,36 @@ class Call {
   }
 
  private:
+  // On a device with memory of its own: everything there, the call, everything back.
+  void run_remotely() {
+    Device device = op_.device();
+    std::deque<Buffer> buffers;
+    auto send = [&](const void* from, size_t bytes) {
+      buffers.push_back(device.allocate(bytes));
+      device.write(buffers.back().data(), from, bytes);
+      return static_cast<char*>(buffers.back().data());
+    };
+    for (Argument& argument : arguments_) {
+      if (argument.is_number) continue;
+      auto typed = std::find_if(memory_.begin(), memory_.end(),
+                                [&](const Typed& t) { return t.name() == argument.name; });
+      if (typed == memory_.end())
+        argument.tensor.data = send(offsets_.data(), offsets_.size() * 8);
+      else
+        argument.tensor.data = send(typed->bytes().data(), typed->bytes().size()) + Typed::kGuard;
+    }
+    op_.run(arguments_);
+    device.synchronise();
+    size_t at = 0;
+    for (const Argument& argument : arguments_) {
+      if (argument.is_number) continue;
+      for (Typed& typed : memory_)
+        if (typed.name() == argument.name)
+          device.read(typed.bytes().data(), buffers[at].data(), typed.bytes().size());
+      ++at;
+    }
+  }
+
   // "[B, T, HV, K]" as sizes.
   std::vector<int64_t> sizes_of(const std::string& shape) const {
     auto count = static_cast<int64_t>(layout_.lengths.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -63,10 +64,47 @@ struct CpuRequest {
   std::string describe() const;  // for the cache's key
 };
 
+// What a CUDA kernel has one block for.
+enum class CudaGrid {
+  chunks,     // every chunk slot and value head
+  sequences,  // every sequence, value head and block of value channels
+  gather,     // every `threads` numbers of the outputs that are summed
+};
+
+struct CudaKernel {
+  std::string name;
+  CudaGrid grid = CudaGrid::chunks;
+  int threads = 0, shared_bytes = 0, value_blocks = 1;
+  // In order: "q" for an argument's pointer, "dq.partial" for its partial sums, "workspace",
+  // "batch" (struct Batch of templates/sequence.cuh), "tokens" and "slots" (64-bit counts).
+  std::vector<std::string> parameters;
+};
+
+// CUDA source with the headers it includes, and how its kernels are launched, in order.
+struct CudaProgram {
+  std::string name, source;
+  std::map<std::string, std::string> headers;
+  std::vector<KernelArgument> arguments;
+  std::vector<CudaKernel> kernels;
+  int64_t chunk = 0;
+  int64_t workspace_bytes = 0;  // of one chunk and value head
+
+  std::string describe() const;  // everything but the texts
+  static CudaProgram parse(const std::string& description);
+};
+
+struct CudaRequest {
+  Problem problem;
+  Direction direction = Direction::forward;
+  int64_t chunk = 16;
+  std::string describe() const;
+};
+
 class Compiler {
  public:
   virtual ~Compiler() = default;
   virtual CpuKernel compile(const CpuRequest& request) = 0;
+  virtual CudaProgram emit(const CudaRequest& request) = 0;
 };
 
 }  // namespace linnet

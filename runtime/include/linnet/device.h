@@ -30,6 +30,7 @@ struct RunOptions {
   // Memory of at least workspace_bytes(arguments); none: the op keeps its own.
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
+  void* stream = nullptr;  // GPUs: a CUstream to launch on; none: the device's own
 };
 
 // What an op takes and gives.
@@ -40,12 +41,15 @@ struct ArgumentInfo {
   bool is_output, is_optional;
 };
 
+class Device;
+
 // Several kernels that compute one problem. A handle: copies share. May be run by several threads
 // at a time.
 class Op {
  public:
   const Problem& problem() const;
   Direction direction() const;
+  Device device() const;
   std::vector<ArgumentInfo> arguments() const;
   // Throws UserError that names the argument, what was expected and what came, before any work.
   void run(std::span<const Argument> arguments, const RunOptions& options = {}) const;
@@ -76,8 +80,8 @@ class Buffer {
 
 class Device {
  public:
-  // "cpu" so far. Throws UserError for a name it does not know, DeviceError if the device is not
-  // there.
+  // "cpu", "cuda:0", or "virtual:sm_90": the same kernels on the PTX executor. Throws UserError for
+  // a name it does not know, DeviceError if the device is not there.
   static Device open(const std::string& name, const DeviceOptions& options = {});
   const std::string& name() const;
   int threads() const;
@@ -85,6 +89,10 @@ class Device {
   // fit its law.
   Op build(const Problem& problem, const BuildOptions& options = {}) const;
   Buffer allocate(size_t bytes) const;  // aligned to 64 bytes, not cleared
+  // Between the caller's memory and the device's; done when they return.
+  void write(void* to, const void* from, size_t bytes) const;
+  void read(void* to, const void* from, size_t bytes) const;
+  void synchronise() const;  // waits for everything that was launched on the device's own stream
 
   class Impl;
   explicit Device(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}

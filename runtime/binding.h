@@ -19,10 +19,19 @@ struct BoundTensor {
 
 class Binding {
  public:
-  // Checks `given` against what the kernel takes. Throws UserError that names the argument, what
-  // was expected and what came.
-  Binding(const CpuKernel& kernel, const Problem& problem, Direction direction,
-          std::span<const Argument> given);
+  // What an op takes, and what of memory its device can deal with.
+  struct Rules {
+    const std::vector<KernelArgument>& arguments;
+    int64_t chunk;
+    const Problem& problem;
+    Direction direction;
+    // A GPU: memory is not looked at, tensors have no gaps, offsets are i64, and states are one
+    // tensor in and one out.
+    bool on_gpu = false;
+  };
+  // Checks `given` against the rules. Throws UserError that names the argument, what was expected
+  // and what came.
+  Binding(const Rules& rules, std::span<const Argument> given);
 
   int64_t tokens = 0;  // of all sequences
   int64_t heads = 1, value_heads = 1;
@@ -34,6 +43,8 @@ class Binding {
   // Where a token argument's first row of a sequence is.
   const BoundTensor& operator[](size_t argument) const { return tensors_[argument]; }
   bool is_batch() const { return !cu_seqlens_.data; }
+  const void* offsets() const { return cu_seqlens_.data; }
+  int64_t batch_tokens() const { return batch_tokens_; }
 
   BoundTensor states;  // where the states between chunks go; head_step and batch_step as for others
   int64_t states_every = 0;                     // tokens between two of them

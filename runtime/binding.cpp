@@ -1,4 +1,4 @@
-#include "runtime/cpu/binding.h"
+#include "runtime/binding.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -51,23 +51,22 @@ std::string shape_text(const KernelArgument& argument, const Problem& problem, D
 // Checks one call; sizes are fixed by the first argument that has them.
 class Binder {
  public:
-  Binder(Binding& binding, const CpuKernel& kernel, const Problem& problem, Direction direction,
-         std::span<const Argument> given)
-      : b_(binding), kernel_(kernel), problem_(problem), direction_(direction), given_(given) {}
+  Binder(Binding& binding, const Binding::Rules& rules, std::span<const Argument> given)
+      : b_(binding), rules_(rules), problem_(rules.problem), given_(given) {}
 
   void bind() {
-    if (kernel_.arguments.size() > Binding::kMaxArguments)
+    if (rules_.arguments.size() > Binding::kMaxArguments)
       throw UserError(fmt::format("{}: expected at most {} arguments, got {}", problem_.op,
-                                  Binding::kMaxArguments, kernel_.arguments.size()));
+                                  Binding::kMaxArguments, rules_.arguments.size()));
     check_names();
     sizes_.fill(kUnknown);
     sizes_['K' - 'A'] = problem_.key_dim;
     sizes_['V' - 'A'] = problem_.value_dim;
-    for (size_t i = 0; i < kernel_.arguments.size(); ++i)
-      if (kernel_.arguments[i].scope == ArgumentScope::token) bind_tensor(i);
+    for (size_t i = 0; i < rules_.arguments.size(); ++i)
+      if (rules_.arguments[i].scope == ArgumentScope::token) bind_tensor(i);
     bind_sequences();
-    for (size_t i = 0; i < kernel_.arguments.size(); ++i)
-      if (kernel_.arguments[i].scope != ArgumentScope::token) bind_tensor(i);
+    for (size_t i = 0; i < rules_.arguments.size(); ++i)
+      if (rules_.arguments[i].scope != ArgumentScope::token) bind_tensor(i);
     bind_pool();
     bind_states();
   }
@@ -81,9 +80,10 @@ class Binder {
 
   bool takes(std::string_view name) const {
     if (name == "cu_seqlens") return true;
-    if (name == "state" || name == "slots") return direction_ == Direction::decode;
-    if (name == "states" || name == "states_every") return direction_ == Direction::forward;
-    return std::any_of(kernel_.arguments.begin(), kernel_.arguments.end(),
+    if (rules_.on_gpu && (name == "slots" || name.starts_with("states"))) return false;
+    if (name == "state" || name == "slots") return rules_.direction == Direction::decode;
+    if (name == "states" || name == "states_every") return rules_.direction == Direction::forward;
+    return std::any_of(rules_.arguments.begin(), rules_.arguments.end(),
                        [&](const KernelArgument& a) { return a.name == name; });
   }
 
@@ -91,7 +91,7 @@ class Binder {
     for (const Argument& a : given_) {
       if (!takes(a.name)) {
         std::string known = "cu_seqlens";
-        for (const KernelArgument& k : kernel_.arguments) known += ", " + k.name;
+        for (const KernelArgument& k : rules_.arguments) known += ", " + k.name;
         refuse(a.name, "one of " + known, "an argument of another name");
       }
       if (&a != find(a.name)) refuse(a.name, "each argument once", "it twice");
@@ -143,13 +143,24 @@ class Binder {
              fmt::format("stride {}", t.strides[t.rank - 1]));
     if (numbers == 0) return;
     if (!t.data) refuse(name, "a pointer", "null");
+    if (rules_.on_gpu) check_dense(name, t);
     if (reinterpret_cast<uintptr_t>(t.data) % size_of(dtype) != 0)
       refuse(name, fmt::format("an address that is a multiple of {}", size_of(dtype)),
              fmt::format("{}", t.data));
   }
 
+  static void check_dense(std::string_view name, const Tensor& t) {
+    int64_t stride = 1;
+    for (int i = t.rank; i-- > 0; stride *= t.shape[i])
+      if (t.shape[i] > 1 && t.strides[i] != stride)
+        refuse(name, "a tensor without gaps on this device",
+               fmt::format("stride {} on axis {}", t.strides[i], i));
+    if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0)
+      refuse(name, "an address that is a multiple of 16 on this device", fmt::format("{}", t.data));
+  }
+
   void bind_tensor(size_t i) {
-    const KernelArgument& a = kernel_.arguments[i];
+    const KernelArgument& a = rules_.arguments[i];
     BoundTensor& to = b_.tensors_[i];
     const Argument* given = find(a.name);
     if (!given) {
@@ -202,7 +213,7 @@ class Binder {
     b_.sequences = batch;
     if (const Argument* given = find("cu_seqlens")) bind_offsets(*given, batch);
     fits('N', b_.sequences);
-    for (int64_t s = 0; s < b_.sequences; ++s) {
+    for (int64_t s = 0; s < b_.sequences && !rules_.on_gpu; ++s) {
       b_.longest = std::max(b_.longest, b_.length(s));
       if (b_.is_batch()) break;
     }
@@ -227,6 +238,13 @@ class Binder {
       refuse("cu_seqlens", "B = 1, all sequences packed into one row",
              fmt::format("B = {}", batch));
     int64_t count = t.shape[0] - 1;
+    b_.cu_seqlens_ = t;
+    b_.sequences = count;
+    if (rules_.on_gpu) {  // its numbers are on the device
+      if (t.dtype != DType::i64 || t.strides[0] != 1)
+        refuse("cu_seqlens", "i64 without gaps on this device", t.describe());
+      return;
+    }
     if (Binding::integer(t, 0) != 0)
       refuse("cu_seqlens", "0 first", std::to_string(Binding::integer(t, 0)));
     for (int64_t s = 0; s < count; ++s)
@@ -237,8 +255,6 @@ class Binder {
     if (Binding::integer(t, count) != b_.batch_tokens_)
       refuse("cu_seqlens", fmt::format("the last to be T = {}", b_.batch_tokens_),
              std::to_string(Binding::integer(t, count)));
-    b_.cu_seqlens_ = t;
-    b_.sequences = count;
   }
 
   // Decode: one tensor of states that is read and written, rows chosen by slot.
@@ -252,8 +268,8 @@ class Binder {
     if (state->is_number) refuse("state", "a tensor", "a number");
     std::string axes = std::string(slots ? "PU" : "NU") + state_axes(problem_);
     check("state", state->tensor, problem_.state_dtype, axes, true, true);
-    for (size_t i = 0; i < kernel_.arguments.size(); ++i) {
-      if (kernel_.arguments[i].scope != ArgumentScope::sequence) continue;
+    for (size_t i = 0; i < rules_.arguments.size(); ++i) {
+      if (rules_.arguments[i].scope != ArgumentScope::sequence) continue;
       const Tensor& t = state->tensor;
       b_.tensors_[i] = {static_cast<char*>(t.data), t.strides[0], t.strides[1], t.strides[2]};
     }
@@ -286,8 +302,8 @@ class Binder {
     }
     if (every && !every->is_number) refuse("states_every", "a number", "a tensor");
     float wish = every ? every->number : 64;
-    if (!(wish >= 1 && wish < 1e9f) || std::fmod(wish, static_cast<float>(kernel_.chunk)) != 0)
-      refuse("states_every", fmt::format("a multiple of the chunk, {} tokens", kernel_.chunk),
+    if (!(wish >= 1 && wish < 1e9f) || std::fmod(wish, static_cast<float>(rules_.chunk)) != 0)
+      refuse("states_every", fmt::format("a multiple of the chunk, {} tokens", rules_.chunk),
              fmt::format("{}", wish));
     b_.states_every = static_cast<int64_t>(wish);
     if (states->is_number) refuse("states", "a tensor", "a number");
@@ -299,17 +315,15 @@ class Binder {
   }
 
   Binding& b_;
-  const CpuKernel& kernel_;
+  const Binding::Rules& rules_;
   const Problem& problem_;
-  Direction direction_;
   std::span<const Argument> given_;
   static constexpr int64_t kUnknown = -1;
   std::array<int64_t, 26> sizes_;  // by letter
 };
 
-Binding::Binding(const CpuKernel& kernel, const Problem& problem, Direction direction,
-                 std::span<const Argument> given) {
-  Binder(*this, kernel, problem, direction, given).bind();
+Binding::Binding(const Rules& rules, std::span<const Argument> given) {
+  Binder(*this, rules, given).bind();
 }
 
 int64_t Binding::integer(const Tensor& t, int64_t index) {

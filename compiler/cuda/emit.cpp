@@ -1,0 +1,130 @@
+// A tile program as one CUDA module: a kernel for each loop, and one that adds up shared outputs.
+#include "compiler/cuda/kernel.h"
+#include "linnet/error.h"
+
+namespace linnet::cuda {
+
+using namespace chunk;
+
+namespace {
+
+std::vector<Argument> arguments_of(GraphOp graph) {
+  std::vector<Argument> list;
+  auto row = [](Scope scope, Tile type) {
+    return scope == Scope::token ? type.getNumElements() / type.getDimSize(0)
+                                 : type.getNumElements();
+  };
+  for (auto input : graph.getBody().getOps<InputOp>())
+    list.push_back({input.getName().str(), input.getScope(), input.getKeyHeads(), false,
+                    or_f32(input.getStorage()), row(input.getScope(), tile_of(input))});
+  for (auto output : graph.getBody().getOps<OutputOp>())
+    list.push_back({output.getName().str(), output.getScope(), output.getKeyHeads(), true,
+                    or_f32(output.getStorage()),
+                    row(output.getScope(), tile_of(output.getValue()))});
+  return list;
+}
+
+void check(const TileProgram& program) {
+  const Schedule& schedule = program.schedule();
+  auto expect = [](bool holds, const char* name, const char* what, int64_t came) {
+    if (!holds) throw UserError(fmt::format("{}: expected {}, got {}", name, what, came));
+  };
+  int64_t chunk = GraphOp(program.graph()).getChunkSize();
+  expect(chunk <= 16 || (chunk & (chunk - 1)) == 0, "chunk", "at most 16 or a power of two on CUDA",
+         chunk);
+  expect(schedule.warps >= 0 && schedule.warps <= 16, "warps", "0 to 16", schedule.warps);
+  expect(
+      schedule.value_block >= 16 && schedule.value_block % 16 == 0 && schedule.value_block <= 256,
+      "value_block", "a multiple of 16 up to 256", schedule.value_block);
+  expect(schedule.pipeline_stages == 1 || schedule.pipeline_stages == 2, "pipeline_stages",
+         "1 or 2", schedule.pipeline_stages);
+  for (auto input : GraphOp(program.graph()).getBody().getOps<InputOp>())
+    for (auto [axis, size] : llvm::zip(axes_of(input.getType()), tile_of(input).getShape()))
+      if (axis != Axis::token)
+        expect(size <= 256, axis == Axis::key ? "key_dim" : "value_dim", "at most 256 on CUDA",
+               size);
+}
+
+// Adds up what value heads or chunks share: a range of blocks for each output, one after another.
+KernelSource write_gather(Writer& module, const std::string& name,
+                          const std::vector<Argument>& summed) {
+  KernelSource kernel{name + "_gather", Grid::gather, 256, 0};
+  std::string list;
+  for (const Argument& a : summed) {
+    kernel.parameters.insert(kernel.parameters.end(), {a.name + ".partial", a.name});
+    list += fmt::format("const float* {0}_partial, {1}* {0}_ptr, ", a.name, element_of(a.storage));
+  }
+  kernel.parameters.insert(kernel.parameters.end(), {"batch", "tokens", "slots"});
+  module.comment("A block for every 256 numbers of the outputs that value heads or chunks share.");
+  module.block(
+      fmt::format("extern \"C\" __global__ void __launch_bounds__(256) {}({}const Batch batch, "
+                  "const i64 tokens, const i64 slots)",
+                  kernel.name, list),
+      [&] {
+        module.line("using cta = Cta<8>;");
+        module.line("const int group = batch.value_heads / batch.heads;");
+        module.line("i64 block = blockIdx.x;");
+        for (const Argument& a : summed) {
+          bool by_head = a.scope == Scope::head;
+          int64_t heads_row = a.row;
+          module.line("const i64 {}_blocks = blocks_for<cta>({} * {});", a.name,
+                      by_head ? "i64(batch.value_heads)" : "tokens * batch.heads", heads_row);
+          module.block(fmt::format("if (block < {}_blocks)", a.name), [&] {
+            if (by_head)
+              module.line(
+                  "gather_slots<cta>({0}_ptr, {0}_partial, block, slots, batch.value_heads, {1});",
+                  a.name, a.row);
+            else
+              module.line(
+                  "gather_heads<cta>({0}_ptr, {0}_partial, block, tokens * batch.heads, group, "
+                  "{1});",
+                  a.name, a.row);
+            module.line("return;");
+          });
+          module.line("block -= {}_blocks;", a.name);
+        }
+      });
+  return kernel;
+}
+
+}  // namespace
+
+Schedule default_schedule(GraphOp graph) {
+  int64_t tokens = graph.getChunkSize();
+  auto scans = graph.getBody().getOps<ScanOp>();
+  return {.chunk = tokens, .fuse_stages = tokens == 1 && llvm::hasSingleElement(scans)};
+}
+
+Source emit(const TileProgram& program) {
+  check(program);
+  GraphOp graph = program.graph();
+  Workspace workspace(program);
+  Source source;
+  source.name = graph.getSymName().str();
+  source.chunk = graph.getChunkSize();
+  source.workspace_bytes_per_slot = workspace.bytes_per_slot();
+  source.arguments = arguments_of(graph);
+  Writer module;
+  module.comment(fmt::format("{}, chunks of {} tokens. Written by Linnet {}.", source.name,
+                             source.chunk, LINNET_VERSION));
+  for (const char* header : {"decay", "gather", "inverse", "mma", "reduce", "sequence", "tile"})
+    module.line("#include \"{}.cuh\"", header);
+  module.blank();
+  module.line("using namespace linnet;");
+  module.line("extern __shared__ __align__(16) unsigned char shared[];");
+  for (size_t i = 0; i < program.loops().size(); ++i) {
+    module.blank();
+    source.kernels.push_back(KernelEmitter(program, workspace, source.arguments, i).emit(module));
+  }
+  std::vector<Argument> summed;
+  for (const Argument& a : source.arguments)
+    if (a.is_summed()) summed.push_back(a);
+  if (!summed.empty()) {
+    module.blank();
+    source.kernels.push_back(write_gather(module, source.name, summed));
+  }
+  source.text = module.text();
+  return source;
+}
+
+}  // namespace linnet::cuda

@@ -1,0 +1,150 @@
+// Writes the kernel of one loop of a tile program.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "compiler/cuda/layout.h"
+#include "compiler/cuda/shared_memory.h"
+#include "compiler/cuda/writer.h"
+
+namespace linnet::cuda {
+
+// A tile or vector in shared memory, under its name in the kernel.
+struct Shared {
+  std::string name, element;
+  bool flipped = false;
+  Range place;
+  bool kept = false;  // until the end of the kernel
+};
+
+// Everywhere a value is, while the kernel is written.
+struct Home {
+  std::string registers;       // a tile; empty if there is none
+  std::string scalar;          // a number of which every thread has its own
+  std::vector<Shared> shared;  // tiles of different formats, or one vector
+};
+
+class KernelEmitter {
+ public:
+  KernelEmitter(const TileProgram& program, const Workspace& workspace,
+                const std::vector<Argument>& arguments, size_t loop);
+  KernelSource emit(Writer& module);
+
+ private:
+  using Value = mlir::Value;
+
+  // kernel.cpp: the frame of a kernel, and what comes in and goes out.
+  void write_signature(Writer& module, const Writer& body);
+  void write_map();
+  void write_scan();
+  void write_turn();
+  void write_fetch();
+  void write_start_of_turn(bool needs_record);
+  void load_shared_arguments();
+  void load_inputs();
+  void load_scalars();
+  void load_token_input(chunk::InputOp input);
+  void load_stored(Value value);
+  void load_stored_tile(Value value, const Stored& stored);
+  void store_results(Value value);
+  void store_to_workspace(Value value);
+  void store_output(chunk::OutputOp output, Value value);
+  void store_head_output(const Argument& argument, Value value);
+  void zero_head_outputs();
+  std::vector<mlir::Operation*> updates_last() const;
+  std::vector<Value> values_read() const;
+  bool is_last_loop() const { return loop_index_ + 1 == program_.loops().size(); }
+  const Argument& argument(llvm::StringRef name) const;
+  std::string pointer(const Argument& argument);                 // its parameter, noted as used
+  std::string rows_of(const Argument& argument, int64_t width);  // its rows of this chunk
+  std::string record(Value value);  // a stored value's place in this chunk's record
+
+  // values.cpp: values as expressions, and their ways between registers and shared memory.
+  std::string tile(Value value);            // of a tile in registers
+  std::string number(Value value);          // of a scalar, the same in every thread
+  std::string vector(Value value);          // a pointer to a vector in shared memory
+  std::string vector_element(Value value);  // of a vector at `i`
+  std::string tile_expression(mlir::Operation* op);
+  std::string arithmetic(mlir::Operation* op, llvm::function_ref<std::string(Value)> text,
+                         const std::string& splat_type);
+  // A sum and the products in it: they are added up where the rest of the sum is.
+  struct Term {
+    Value value;
+    bool negative;
+    bool is_product() const { return value.getDefiningOp<chunk::MatmulOp>() != nullptr; }
+  };
+  void collect_terms(Value value, bool negative, bool top, std::vector<Term>& terms);
+  std::string sum(mlir::Operation* op);
+  std::string plain_sum(const std::vector<Term>& terms, const std::string& type);
+  std::pair<std::string, std::string> operands(chunk::MatmulOp op);
+  bool joins_a_sum(mlir::Operation* op) const;
+  std::string broadcast(chunk::BroadcastOp op);
+  bool is_uniform(Value value);  // the same number everywhere
+  std::string uniform(Value value);
+  bool is_inlined(mlir::Operation* op) const;
+  bool is_streamed(Value value) const;  // a tile too large for shared memory: read in bands
+  bool in_registers_flipped(Value value) const;
+  // A tile in shared memory in some format (empty: any), made if there is none; `flip` reads it
+  // with its rows and columns exchanged.
+  std::string view(Value value, const std::string& element, bool flip = false);
+  const Shared& in_shared(Value value, const std::string& element);
+  std::string type_of(Value value);  // the alias of its register type
+  std::string shared_type(Value value, const std::string& element, bool flipped) const;
+  std::pair<int64_t, int64_t> shape(Value value, bool flipped) const;
+  Shared declare_tile(Value value, const std::string& element, bool flipped,
+                      const std::string& name);
+  Shared declare_vector(Value value);
+  void finish_value(Value value, size_t position);
+  size_t last_use(Value value);
+  std::string fresh(const std::string& wish);
+  std::string name_for(Value value);
+
+  // tile_ops.cpp: one function for each kind of op.
+  void write_op(mlir::Operation* op);
+  void write_matmul(chunk::MatmulOp op);
+  std::string streamed_product(chunk::MatmulOp op);
+  void write_cumsum(chunk::CumsumOp op);
+  void write_reduce(chunk::ReduceOp op);
+  void write_row(chunk::RowOp op);
+  void write_decay_dot(chunk::DecayDotOp op);
+  void write_decay_apply(chunk::DecayApplyOp op);
+  void write_inverse(chunk::InverseUnitLowerOp op);
+  void write_elementwise(mlir::Operation* op);
+  bool is_rounded_by_storing(mlir::Operation* op);
+  void define_tile(Value value, const std::string& expression);
+  std::string bound_arguments(chunk::BoundAttr bound, double& offset) const;
+
+  // A statement that reads what expressions have noted and writes `writes`.
+  void statement(const std::string& text, const std::vector<Range>& writes = {});
+  Shared scratch_for(chunk::BoundAttr bound, const std::string& name, const std::string& type,
+                     int64_t bytes);
+  Shared scratch(const std::string& name, const std::string& type, int64_t bytes);
+
+  const TileProgram& program_;
+  const Workspace& workspace_;
+  const std::vector<Argument>& arguments_;
+  size_t loop_index_;
+  const Loop& loop_;
+  std::vector<mlir::Operation*>
+      body_order_;  // the loop's ops, those that only make the next state last
+  bool is_scan_;
+  int64_t chunk_, key_dim_ = 0, value_dim_ = 0, value_block_ = 0, warps_;
+
+  Writer body_;
+  SharedMemory memory_;
+  std::vector<Range> reads_;  // of the statement that is being put together
+  llvm::DenseMap<Value, Home> homes_;
+  llvm::DenseMap<Value, size_t> last_uses_;
+  std::map<std::string, std::string> aliases_;  // register types of this kernel
+  std::set<std::string> names_, used_arguments_;
+  bool uses_workspace_ = false, stores_in_workspace_ = false;
+  // What a turn of a scan reads is fetched while the turn before it runs, into one of two stages.
+  std::string base_ = "shared";  // what places in shared memory are counted from
+  std::vector<std::string> declarations_;
+  int64_t stages_ = 1, stage_bytes_ = 0;
+  std::string band_;  // while a streamed tile is summed: the band's first row
+  int temporaries_ = 0;
+};
+
+}  // namespace linnet::cuda

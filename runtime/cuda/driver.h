@@ -1,0 +1,44 @@
+// The CUDA Driver API, resolved at run time: NVIDIA's libcuda or the virtual GPU's, called alike.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "runtime/cuda/library.h"
+
+namespace linnet::cuda {
+
+using Handle = void*;
+using DevicePointer = unsigned long long;
+
+// Numbers of the Driver API's enums that Linnet uses.
+enum : int {
+  kMaxSharedBytesPerBlockOptin = 97,  // of a device
+  kComputeCapabilityMajor = 75,
+  kComputeCapabilityMinor = 76,
+  kFunctionSharedBytes = 1,  // of a function
+  kFunctionLocalBytes = 3,
+  kFunctionRegisters = 4,
+  kFunctionMaxDynamicSharedBytes = 8,
+};
+
+struct Driver {
+#define LINNET_DRIVER_FUNCTION(name, parameters) int(*name) parameters;
+#include "runtime/cuda/driver_api.def"
+#undef LINNET_DRIVER_FUNCTION
+
+  // What only the virtual GPU has; null otherwise.
+  int (*virtual_set)(const char*, const char*) = nullptr;
+  const char* (*virtual_last_error)() = nullptr;
+  const char* (*virtual_findings)() = nullptr;
+
+  explicit Driver(const std::filesystem::path& path);
+  // Throws DeviceError that says what was tried and what the driver answered.
+  void check(int result, const std::string& what) const;
+
+ private:
+  Library library_;
+};
+
+}  // namespace linnet::cuda

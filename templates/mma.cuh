@@ -1,0 +1,324 @@
+// Products of tiles by mma.sync: bf16 and f16 by blocks of 16, tf32 and f32 (as three tf32
+// products) by blocks of 8, sums always f32.
+#pragma once
+#include "tile.cuh"
+
+namespace linnet {
+
+template <Precision P>
+__device__ inline void multiply_add(float (&d)[4], const FragmentA& a, const FragmentB& b) {
+  if constexpr (P == Precision::bf16)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b.x[0]), "r"(b.x[1]));
+  else if constexpr (P == Precision::f16)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b.x[0]), "r"(b.x[1]));
+  else
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b.x[0]), "r"(b.x[1]));
+}
+
+// f32 numbers as a tf32 and what it leaves behind. Both operands take the summed index in the order
+// 0 2 4 6 1 3 5 7, in which a thread's pair of a row is its share of a fragment: sums of one
+// product are operands of the next without leaving the thread.
+template <int Count>
+struct Parts {
+  u32 high[Count], low[Count];
+  __device__ void set(int i, float x) {
+    high[i] = to_tf32(x);
+    low[i] = to_tf32(x - __uint_as_float(high[i]));
+  }
+};
+using PartsA = Parts<4>;
+using PartsB = Parts<2>;
+
+template <class S>
+__device__ inline float element(S s, int i, int j) {
+  return to_f32(s(i, j));
+}
+template <class S>
+__device__ inline float element(Transposed<S> s, int i, int j) {
+  return to_f32(s.tile(j, i));
+}
+
+// a(i, k) and b(k, j) are functions or views of tiles.
+template <class F>
+__device__ inline void fill_a(PartsA& a, F f, int i, int k) {
+  int row = i + group(), column = k + quad() * 2;
+  a.set(0, f(row, column));
+  a.set(1, f(row + 8, column));
+  a.set(2, f(row, column + 1));
+  a.set(3, f(row + 8, column + 1));
+}
+template <class F>
+__device__ inline void fill_b(PartsB& b, F f, int k, int j) {
+  b.set(0, f(k + quad() * 2, j + group()));
+  b.set(1, f(k + quad() * 2 + 1, j + group()));
+}
+
+// Sums of one block, the small parts of f32 products apart from the large ones.
+template <Precision P>
+struct Sums {
+  float large[4] = {}, small[4] = {};
+
+  __device__ void add(const PartsA& a, const PartsB& b) {
+    FragmentA high_a{{a.high[0], a.high[1], a.high[2], a.high[3]}};
+    FragmentB high_b{{b.high[0], b.high[1]}};
+    if constexpr (P == Precision::f32) {
+      FragmentA low_a{{a.low[0], a.low[1], a.low[2], a.low[3]}};
+      FragmentB low_b{{b.low[0], b.low[1]}};
+      multiply_add<Precision::tf32>(small, low_a, high_b);
+      multiply_add<Precision::tf32>(small, high_a, low_b);
+      // The sum of tensor cores is cut off, not rounded: a sum that runs through them grows a bias.
+      float step[4] = {};
+      multiply_add<Precision::tf32>(step, high_a, high_b);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) large[e] += step[e];
+    } else {
+      multiply_add<Precision::tf32>(large, high_a, high_b);
+    }
+  }
+  __device__ void finish(float (&d)[4]) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[e] = large[e] + small[e];
+  }
+};
+
+// How long the summed index of a first operand is, padding included.
+template <class E, int R, int N>
+__device__ constexpr int summed(SharedTile<E, R, N>*) {
+  return SharedTile<E, R, N>::kPaddedColumns;
+}
+template <class E, int R, int N>
+__device__ constexpr int summed(Transposed<SharedTile<E, R, N>>*) {
+  return SharedTile<E, R, N>::kPaddedRows;
+}
+
+template <Precision P>
+constexpr bool kTwoBytes = P == Precision::bf16 || P == Precision::f16;
+
+// Turns a sum of products into minus that sum.
+template <Precision P, bool Minus>
+__device__ inline void change_sign(FragmentB& b) {
+  if constexpr (Minus) {
+    b.x[0] ^= kTwoBytes<P> ? 0x80008000u : 0x80000000u;
+    b.x[1] ^= kTwoBytes<P> ? 0x80008000u : 0x80000000u;
+  }
+}
+template <bool Minus>
+__device__ inline void add_sums(float (&d)[4], const float (&sums)[4]) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) d[e] += Minus ? -sums[e] : sums[e];
+}
+
+// One block of sums over the padded summed index: d += a(i.., :) b(:, j..).
+template <Precision P, bool Minus = false, class A, class B>
+__device__ inline void block_product(float (&d)[4], A a, B b, int i, int j) {
+  constexpr int kLength = summed(static_cast<A*>(nullptr));
+  if constexpr (kTwoBytes<P>) {
+#pragma unroll
+    for (int k = 0; k < kLength; k += 16) {
+      FragmentA fa;
+      FragmentB fb;
+      load_a(fa, a, i, k);
+      load_b(fb, b, k, j);
+      change_sign<P, Minus>(fb);
+      multiply_add<P>(d, fa, fb);
+    }
+  } else {
+    Sums<P> sums;
+#pragma unroll 4
+    for (int k = 0; k < kLength; k += 8) {
+      PartsA pa;
+      PartsB pb;
+      fill_a(pa, [&](int r, int c) { return element(a, r, c); }, i, k);
+      fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k, j);
+      sums.add(pa, pb);
+    }
+    float total[4];
+    sums.finish(total);
+    add_sums<Minus>(d, total);
+  }
+}
+
+// y += a b, or y -= a b, for operands in shared memory; each warp makes its own blocks.
+template <Precision P, bool Minus, class T, class A, class B>
+__device__ inline void accumulate(T& y, A a, B b) {
+  constexpr int kLength = summed(static_cast<A*>(nullptr));
+  if constexpr (kTwoBytes<P>) {
+#pragma unroll
+    for (int k = 0; k < kLength; k += 16) {
+      FragmentA fa[T::kM];
+#pragma unroll
+      for (int m = 0; m < T::kM; ++m)
+        if (T::owns(m, 0)) load_a(fa[m], a, T::first_row() + m * 16, k);
+#pragma unroll
+      for (int n = 0; n < T::kN; ++n) {
+        if (!T::owns(0, n)) continue;
+        FragmentB fb;
+        load_b(fb, b, k, T::first_column() + n * 8);
+        change_sign<P, Minus>(fb);
+#pragma unroll
+        for (int m = 0; m < T::kM; ++m)
+          if (T::owns(m, n)) multiply_add<P>(y.x[m][n], fa[m], fb);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+      for (int n = 0; n < T::kN; ++n)
+        if (T::owns(m, n))
+          block_product<P, Minus>(y.x[m][n], a, b, T::first_row() + m * 16,
+                                  T::first_column() + n * 8);
+  }
+}
+
+// The same for a first operand in registers, each warp multiplying its own rows of it: what one
+// product summed goes into the next as it is.
+template <Precision P, bool Minus, class T, int R, int N, class S, class B>
+__device__ inline void accumulate(T& y, const Tile<R, N, S>& a, B b) {
+  using A = Tile<R, N, S>;
+  static_assert(S::kColumnWarps == 1, "a warp needs whole rows of its first operand");
+  if constexpr (kTwoBytes<P>) {
+    using E = typename OperandOf<P>::type;
+#pragma unroll
+    for (int k = 0; k < A::kN; k += 2) {
+      FragmentA fa[T::kM];
+#pragma unroll
+      for (int m = 0; m < T::kM; ++m) {
+        fa[m].x[0] = pack<E>(a.x[m][k][0], a.x[m][k][1]);
+        fa[m].x[1] = pack<E>(a.x[m][k][2], a.x[m][k][3]);
+        fa[m].x[2] = pack<E>(a.x[m][k + 1][0], a.x[m][k + 1][1]);
+        fa[m].x[3] = pack<E>(a.x[m][k + 1][2], a.x[m][k + 1][3]);
+      }
+#pragma unroll
+      for (int n = 0; n < T::kN; ++n) {
+        FragmentB fb;
+        load_b(fb, b, k * 8, n * 8);
+        change_sign<P, Minus>(fb);
+#pragma unroll
+        for (int m = 0; m < T::kM; ++m) multiply_add<P>(y.x[m][n], fa[m], fb);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int n = 0; n < T::kN; ++n) {
+      Sums<P> sums[T::kM];
+#pragma unroll
+      for (int k = 0; k < A::kN; ++k) {
+        PartsB pb;
+        fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k * 8, n * 8);
+#pragma unroll
+        for (int m = 0; m < T::kM; ++m) {
+          PartsA pa;
+          pa.set(0, a.x[m][k][0]);
+          pa.set(1, a.x[m][k][2]);
+          pa.set(2, a.x[m][k][1]);
+          pa.set(3, a.x[m][k][3]);
+          sums[m].add(pa, pb);
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < T::kM; ++m) {
+        float total[4];
+        sums[m].finish(total);
+        add_sums<Minus>(y.x[m][n], total);
+      }
+    }
+  }
+}
+
+template <class T, Precision P, class A, class B>
+__device__ inline T product(const A& a, B b) {
+  T y = constant<T>(0.f);
+  accumulate<P, false>(y, a, b);
+  return y;
+}
+// y + a b and y - a b, summed where y is.
+template <Precision P, class T, class A, class B>
+__device__ inline T plus_product(T y, const A& a, B b) {
+  accumulate<P, false>(y, a, b);
+  return y;
+}
+template <Precision P, class T, class A, class B>
+__device__ inline T minus_product(T y, const A& a, B b) {
+  accumulate<P, true>(y, a, b);
+  return y;
+}
+
+// One step along the summed index: y += a(:, k..) b(at.., :), 16 or 8 long.
+template <Precision P, class T, class A, class B>
+__device__ inline void add_step(T& y, A a, B b, int k, int at) {
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+    for (int n = 0; n < T::kN; ++n) {
+      if (!T::owns(m, n)) continue;
+      int i = T::first_row() + m * 16, j = T::first_column() + n * 8;
+      if constexpr (kTwoBytes<P>) {
+        FragmentA fa;
+        FragmentB fb;
+        load_a(fa, a, i, k);
+        load_b(fb, b, at, j);
+        multiply_add<P>(y.x[m][n], fa, fb);
+      } else {
+        PartsA pa;
+        PartsB pb;
+        Sums<P> sums;
+        float step[4];
+        fill_a(pa, [&](int r, int c) { return element(a, r, c); }, i, k);
+        fill_b(pb, [&](int r, int c) { return element(b, r, c); }, at, j);
+        sums.add(pa, pb);
+        sums.finish(step);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) y.x[m][n][e] += step[e];
+      }
+    }
+}
+
+// a b where b is a workspace tile, rows `Stride` numbers apart, too large for shared memory: it
+// comes through `band`, some of its rows at a time.
+template <class T, Precision P, class Cta, int Stride, class A, class E, int R, int N>
+__device__ inline T streamed_product(A a, const E* b, SharedTile<E, R, N> band) {
+  constexpr int kLength = summed(static_cast<A*>(nullptr)), kStep = kTwoBytes<P> ? 16 : 8;
+  T y = constant<T>(0.f);
+#pragma unroll 1
+  for (int first = 0; first < kLength; first += R) {
+    __syncthreads();
+    load_block<Cta, Stride>(band, b + first * Stride, kLength - first);
+    commit_copies();
+    wait_for_copies();
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < R; k += kStep)
+      if (kLength % R == 0 || first + k < kLength) add_step<P>(y, a, band, first + k, k);
+  }
+  return y;
+}
+// The same with b transposed: some of its columns at a time.
+template <class T, Precision P, class Cta, int Stride, class A, class E, int R, int N>
+__device__ inline T streamed_product(A a, const E* b, Transposed<SharedTile<E, R, N>> band) {
+  constexpr int kLength = summed(static_cast<A*>(nullptr)), kStep = kTwoBytes<P> ? 16 : 8;
+  T y = constant<T>(0.f);
+#pragma unroll 1
+  for (int first = 0; first < kLength; first += N) {
+    __syncthreads();
+    load_rows<Cta, 16>(band.tile, b + first, Stride, round_up(R, 16), kLength - first);
+    commit_copies();
+    wait_for_copies();
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < N; k += kStep)
+      if (kLength % N == 0 || first + k < kLength) add_step<P>(y, a, band, first + k, k);
+  }
+  return y;
+}
+
+}  // namespace linnet

@@ -1,0 +1,424 @@
+// kda_backward, chunks of 16 tokens. Written by Linnet 0.1.0.
+#include "decay.cuh"
+#include "gather.cuh"
+#include "inverse.cuh"
+#include "mma.cuh"
+#include "reduce.cuh"
+#include "sequence.cuh"
+#include "tile.cuh"
+
+using namespace linnet;
+extern __shared__ __align__(16) unsigned char shared[];
+
+// A block for every chunk and value head.
+extern "C" __global__ void __launch_bounds__(128) kda_backward_prepare(const bf16* q_ptr,
+    const bf16* k_ptr, const float* g_ptr, const bf16* beta_ptr, const float* scale_ptr,
+    const bf16* do_ptr, unsigned char* workspace, const Batch batch) {
+  using cta = Cta<4>;
+  using CxC = Tile<16, 16, Columns<4>>;
+  using CxK = Tile<16, 128, Columns<4>>;
+  using CxV = Tile<16, 128, Columns<4>>;
+  const Chunk chunk = find_chunk<16>(batch, blockIdx.x);
+  if (chunk.rows == 0) {
+    return;
+  }
+  const float scale = to_f32(scale_ptr[0]);
+  unsigned char* const record = workspace + chunk.slot * 91136;
+  const SharedTile<float, 16, 128> g(shared + 0);
+  load_rows<cta, 16>(g, chunk.at(g_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
+      chunk.rows, 128);
+  const SharedTile<bf16, 16, 128> q(shared + 8704);
+  load_rows<cta, 16>(q, chunk.at(q_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
+      chunk.rows, 128);
+  const SharedTile<bf16, 16, 128> k(shared + 13056);
+  load_rows<cta, 16>(k, chunk.at(k_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
+      chunk.rows, 128);
+  float* const beta = reinterpret_cast<float*>(shared + 17408);
+  load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
+      chunk.rows);
+  const SharedTile<bf16, 16, 128> do_(shared + 17472);
+  load_rows<cta, 16>(do_, chunk.at(do_ptr, batch.value_heads, chunk.head, 128),
+      batch.value_heads * 128, chunk.rows, 128);
+  commit_copies();
+  wait_for_copies();
+  __syncthreads();
+  const CxK gate = maximum(load<CxK>(g), -128.f);
+  const CxK gamma = cumsum(gate);
+  const CxK exp_gamma = exponential(gamma);
+  const CxK q_in = load<CxK>(q) * exp_gamma;
+  const SharedTile<bf16, 16, 128> q_in_s(shared + 0);
+  __syncthreads();
+  store(q_in_s, q_in);
+  __syncthreads();
+  store_block<cta, 128>(in_record<bf16>(record, 0), q_in_s);
+  float* const gamma_last = reinterpret_cast<float*>(shared + 0);
+  __syncthreads();
+  take_row(gamma_last, gamma, 15);
+  __syncthreads();
+  const CxK k_out = load<CxK>(k) * exponential((over_columns<CxK>(gamma_last) - gamma));
+  const SharedTile<bf16, 16, 128> k_out_s(shared + 512);
+  store(k_out_s, k_out);
+  __syncthreads();
+  store_block<cta, 128>(in_record<bf16>(record, 4096), k_out_s);
+  const CxK e = over_rows<CxK>(beta) * load<CxK>(k);
+  const SharedTile<float, 16, 128> e_s(shared + 21824);
+  store(e_s, e);
+  const SharedTile<float, 16, 128> gamma_s(shared + 30528);
+  store(gamma_s, gamma);
+  const SharedTile<float, 16, 16> A_ek(shared + 512);
+  // A_ek_ij = sum_d e_s_id k_jd exp(gamma_s_id - gamma_s_jd), i > j
+  __syncthreads();
+  decay_dot<cta, Precision::bf16, Triangle::strict_lower, Form::pairwise, 16>(A_ek, e_s, k, gamma_s,
+      gamma_s, 0.f, NoScratch(), NoScratch());
+  const SharedTile<float, 16, 16> Z(shared + 2048);
+  // Z = (I + A_ek)^-1
+  __syncthreads();
+  inverse_unit_lower<cta, Precision::tf32>(Z, A_ek);
+  const SharedTile<bf16, 16, 16> Z_s(shared + 3584);
+  __syncthreads();
+  store(Z_s, load<CxC>(Z));
+  __syncthreads();
+  store_block<cta, 16>(in_record<bf16>(record, 8192), Z_s);
+  const CxK e_in = e * exp_gamma;
+  const SharedTile<bf16, 16, 128> e_in_s(shared + 512);
+  __syncthreads();
+  store(e_in_s, e_in);
+  __syncthreads();
+  store_block<cta, 128>(in_record<bf16>(record, 8704), e_in_s);
+  float* const decay = reinterpret_cast<float*>(shared + 512);
+  __syncthreads();
+  fill_vector<cta, 128>(decay, [&](int i) { return exponential(gamma_last[i]); });
+  __syncthreads();
+  store_vector<cta>(in_record<float>(record, 12800), 1, decay, 128);
+  const SharedTile<float, 16, 16> A_qk(shared + 0);
+  // A_qk_ij = sum_d q_id k_jd exp(gamma_s_id - gamma_s_jd), i >= j
+  __syncthreads();
+  decay_dot<cta, Precision::bf16, Triangle::lower, Form::pairwise, 16>(A_qk, q, k, gamma_s, gamma_s,
+      0.f, NoScratch(), NoScratch());
+  const CxV t1 = load<CxV>(do_) * scale;
+  const SharedTile<bf16, 16, 16> A_qk_s(shared + 1536);
+  __syncthreads();
+  store(A_qk_s, load<CxC>(A_qk));
+  const SharedTile<bf16, 16, 128> t1_s(shared + 2304);
+  store(t1_s, t1);
+  __syncthreads();
+  const CxV dX = product<CxV, Precision::bf16>(transposed(A_qk_s), t1_s);
+  const CxV dX_2 = round_to<Precision::bf16>(dX);
+  const SharedTile<bf16, 16, 128> dX_2_s(shared + 0);
+  __syncthreads();
+  store(dX_2_s, dX_2);
+  __syncthreads();
+  store_block<cta, 128>(in_record<bf16>(record, 13312), dX_2_s);
+}
+
+// A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
+extern "C" __global__ void __launch_bounds__(128) kda_backward_replay(const bf16* v_ptr,
+    const bf16* beta_ptr, const float* initial_state_ptr, unsigned char* workspace,
+    const Batch batch) {
+  using cta = Cta<4>;
+  using VxC = Tile<64, 16, Rows<4>>;
+  using VxK = Tile<64, 128, Rows<4>>;
+  const auto sequence = Sequence<16>::find<64>(batch, blockIdx.x, 2);
+  const auto fetch = [&](i64 turn) {
+    const Chunk chunk = sequence.chunk(turn);
+    unsigned char* const stage = shared + turn % 2 * 12352;
+    unsigned char* const record = workspace + chunk.slot * 91136;
+    float* const decay = reinterpret_cast<float*>(stage + 0);
+    load_vector<cta, 128>(decay, in_record<float>(record, 12800), 1, 128);
+    float* const beta = reinterpret_cast<float*>(stage + 512);
+    load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
+        chunk.rows);
+    const SharedTile<bf16, 16, 64> v(stage + 576);
+    load_rows<cta, 16>(v, chunk.at(v_ptr, batch.value_heads, chunk.head, 128) + sequence.first_value,
+        batch.value_heads * 128, chunk.rows, 128 - sequence.first_value);
+    const SharedTile<bf16, 16, 128> e_in(stage + 2880);
+    load_block<cta, 128>(e_in, in_record<bf16>(record, 8704), 16);
+    const SharedTile<bf16, 16, 16> Z(stage + 7232);
+    load_block<cta, 16>(Z, in_record<bf16>(record, 8192), 16);
+    const SharedTile<bf16, 16, 128> k_out(stage + 8000);
+    load_block<cta, 128>(k_out, in_record<bf16>(record, 4096), 16);
+    commit_copies();
+  };
+  VxK S = load_state<VxK, 128>(sequence.state(initial_state_ptr, 16384), sequence.first_value);
+  if (sequence.chunks() > 0) fetch(0);
+  for (i64 turn = 0; turn < sequence.chunks(); ++turn) {
+    const Chunk chunk = sequence.chunk(turn);
+    unsigned char* const stage = shared + turn % 2 * 12352;
+    unsigned char* const record = workspace + chunk.slot * 91136;
+    __syncthreads();
+    if (turn + 1 < sequence.chunks()) fetch(turn + 1);
+    else commit_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+    float* const decay = reinterpret_cast<float*>(stage + 0);
+    float* const beta = reinterpret_cast<float*>(stage + 512);
+    const SharedTile<bf16, 16, 64> v(stage + 576);
+    const SharedTile<bf16, 16, 128> e_in(stage + 2880);
+    const SharedTile<bf16, 16, 16> Z(stage + 7232);
+    const SharedTile<bf16, 16, 128> k_out(stage + 8000);
+    const VxC t1 = minus_product<Precision::bf16>(over_columns<VxC>(beta) * load<VxC>(transposed(v)),
+        S, transposed(e_in));
+    const VxC X = product<VxC, Precision::bf16>(t1, transposed(Z));
+    write_block<128>(in_record<bf16>(record, 17408) + sequence.first_value * 128, S,
+        128 - sequence.first_value);
+    write_block<16>(in_record<bf16>(record, 50176) + sequence.first_value * 16, X,
+        128 - sequence.first_value);
+    const VxK S_next = plus_product<Precision::bf16>(over_columns<VxK>(decay) * S, X, k_out);
+    S = S_next;
+  }
+}
+
+// A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
+extern "C" __global__ void __launch_bounds__(128) kda_backward_reverse(const float* scale_ptr,
+    const bf16* do_ptr, const float* dfinal_state_ptr, float* dinitial_state_ptr,
+    unsigned char* workspace, const Batch batch) {
+  using cta = Cta<4>;
+  using VxC = Tile<64, 16, Rows<4>>;
+  using VxK = Tile<64, 128, Rows<4>>;
+  const auto sequence = Sequence<16>::find<64>(batch, blockIdx.x, 2);
+  const auto fetch = [&](i64 turn) {
+    const Chunk chunk = sequence.chunk(sequence.chunks() - 1 - turn);
+    unsigned char* const stage = shared + turn % 2 * 18944;
+    unsigned char* const record = workspace + chunk.slot * 91136;
+    const SharedTile<bf16, 16, 64> do_(stage + 0);
+    load_rows<cta, 16>(do_, chunk.at(do_ptr, batch.value_heads, chunk.head, 128) + sequence.first_value,
+        batch.value_heads * 128, chunk.rows, 128 - sequence.first_value);
+    const SharedTile<bf16, 16, 128> q_in(stage + 2304);
+    load_block<cta, 128>(q_in, in_record<bf16>(record, 0), 16);
+    const SharedTile<bf16, 16, 128> k_out(stage + 6656);
+    load_block<cta, 128>(k_out, in_record<bf16>(record, 4096), 16);
+    const SharedTile<bf16, 16, 64> dX(stage + 11008);
+    load_rows<cta, 16>(dX, in_record<bf16>(record, 13312) + sequence.first_value, 128, 16,
+        128 - sequence.first_value);
+    const SharedTile<bf16, 16, 16> Z(stage + 13312);
+    load_block<cta, 16>(Z, in_record<bf16>(record, 8192), 16);
+    const SharedTile<bf16, 16, 128> e_in(stage + 14080);
+    load_block<cta, 128>(e_in, in_record<bf16>(record, 8704), 16);
+    float* const decay = reinterpret_cast<float*>(stage + 18432);
+    load_vector<cta, 128>(decay, in_record<float>(record, 12800), 1, 128);
+    commit_copies();
+  };
+  const float scale = to_f32(scale_ptr[0]);
+  VxK dS = load_state<VxK, 128>(sequence.state(dfinal_state_ptr, 16384), sequence.first_value);
+  if (sequence.chunks() > 0) fetch(0);
+  for (i64 turn = 0; turn < sequence.chunks(); ++turn) {
+    const Chunk chunk = sequence.chunk(sequence.chunks() - 1 - turn);
+    unsigned char* const stage = shared + turn % 2 * 18944;
+    unsigned char* const record = workspace + chunk.slot * 91136;
+    __syncthreads();
+    if (turn + 1 < sequence.chunks()) fetch(turn + 1);
+    else commit_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+    const SharedTile<bf16, 16, 64> do_(stage + 0);
+    const SharedTile<bf16, 16, 128> q_in(stage + 2304);
+    const SharedTile<bf16, 16, 128> k_out(stage + 6656);
+    const SharedTile<bf16, 16, 64> dX(stage + 11008);
+    const SharedTile<bf16, 16, 16> Z(stage + 13312);
+    const SharedTile<bf16, 16, 128> e_in(stage + 14080);
+    float* const decay = reinterpret_cast<float*>(stage + 18432);
+    const VxC t1 = load<VxC>(transposed(do_)) * scale;
+    const VxC dX_2 = plus_product<Precision::bf16>(load<VxC>(transposed(dX)), dS, transposed(k_out));
+    const VxC Y = product<VxC, Precision::bf16>(dX_2, Z);
+    write_block<128>(in_record<bf16>(record, 54272) + sequence.first_value * 128, dS,
+        128 - sequence.first_value);
+    write_block<16>(in_record<bf16>(record, 87040) + sequence.first_value * 16, Y,
+        128 - sequence.first_value);
+    const VxK dS_2 =
+        minus_product<Precision::bf16>(plus_product<Precision::bf16>(dS * over_columns<VxK>(decay),
+        t1, q_in), Y, e_in);
+    dS = dS_2;
+  }
+  store_state<128>(sequence.state(dinitial_state_ptr, 16384), dS, sequence.first_value);
+}
+
+// A block for every chunk and value head.
+extern "C" __global__ void __launch_bounds__(128) kda_backward_finish(const bf16* q_ptr,
+    const bf16* k_ptr, const bf16* v_ptr, const float* g_ptr, const bf16* beta_ptr,
+    const float* scale_ptr, const bf16* do_ptr, float* dq_partial, float* dk_partial, bf16* dv_ptr,
+    float* dg_ptr, bf16* dbeta_ptr, unsigned char* workspace, const Batch batch) {
+  using cta = Cta<4>;
+  using CxC = Tile<16, 16, Columns<4>>;
+  using CxK = Tile<16, 128, Columns<4>>;
+  using CxV = Tile<16, 128, Columns<4>>;
+  using VxK_band = Tile<16, 128, Columns<4>>;
+  const Chunk chunk = find_chunk<16>(batch, blockIdx.x);
+  if (chunk.rows == 0) {
+    return;
+  }
+  const float scale = to_f32(scale_ptr[0]);
+  unsigned char* const record = workspace + chunk.slot * 91136;
+  const SharedTile<bf16, 16, 128> do_(shared + 0);
+  load_rows<cta, 16>(do_, chunk.at(do_ptr, batch.value_heads, chunk.head, 128),
+      batch.value_heads * 128, chunk.rows, 128);
+  const SharedTile<bf16, 128, 16> X(shared + 4352);
+  load_block<cta, 16>(X, in_record<bf16>(record, 50176), 128);
+  const SharedTile<float, 16, 128> g(shared + 10496);
+  load_rows<cta, 16>(g, chunk.at(g_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
+      chunk.rows, 128);
+  const SharedTile<bf16, 16, 128> k(shared + 19200);
+  load_rows<cta, 16>(k, chunk.at(k_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
+      chunk.rows, 128);
+  const SharedTile<bf16, 16, 128> q(shared + 23552);
+  load_rows<cta, 16>(q, chunk.at(q_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
+      chunk.rows, 128);
+  const SharedTile<bf16, 128, 16> Y(shared + 27904);
+  load_block<cta, 16>(Y, in_record<bf16>(record, 87040), 128);
+  float* const beta = reinterpret_cast<float*>(shared + 34048);
+  load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
+      chunk.rows);
+  const SharedTile<bf16, 16, 128> v(shared + 34112);
+  load_rows<cta, 16>(v, chunk.at(v_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
+      chunk.rows, 128);
+  commit_copies();
+  wait_for_copies();
+  __syncthreads();
+  const CxV t1 = load<CxV>(do_) * scale;
+  const SharedTile<bf16, 16, 128> t1_s(shared + 0);
+  __syncthreads();
+  store(t1_s, t1);
+  __syncthreads();
+  const CxC dA_qk = product<CxC, Precision::bf16>(t1_s, X);
+  const CxK gate = maximum(load<CxK>(g), -128.f);
+  const CxK gamma = cumsum(gate);
+  const SharedTile<float, 16, 16> dA_qk_s(shared + 38464);
+  store(dA_qk_s, dA_qk);
+  const SharedTile<float, 16, 128> gamma_s(shared + 40000);
+  store(gamma_s, gamma);
+  // t2_i = sum_j dA_qk_s_ij k_j exp(gamma_s_i - gamma_s_j)
+  __syncthreads();
+  const CxK t2 = decay_apply<CxK, cta, Precision::tf32, Side::rows, Triangle::strict_lower,
+      Form::pairwise, 16>(dA_qk_s, k, gamma_s, gamma_s, 0.f, NoScratch());
+  float* const diagonal = reinterpret_cast<float*>(shared + 48704);
+  float* const partial = reinterpret_cast<float*>(shared + 48768);
+  row_sums(diagonal, keep<Triangle::lower>(dA_qk) - keep<Triangle::strict_lower>(dA_qk), partial);
+  __syncthreads();
+  const CxK dq = t2 + (over_rows<CxK>(diagonal) * load<CxK>(k));
+  const SharedTile<bf16, 32, 128> band(shared + 48768);
+  const CxK dq_in = streamed_product<CxK, Precision::bf16, cta, 128>(t1_s, in_record<bf16>(record,
+      17408), band);
+  const CxK exp_gamma = exponential(gamma);
+  const CxK dq_2 = dq + (dq_in * exp_gamma);
+  const SharedTile<float, 16, 128> dq_2_s(shared + 48768);
+  __syncthreads();
+  store(dq_2_s, dq_2);
+  __syncthreads();
+  store_rows<cta, 16>(chunk.at(dq_partial, batch.value_heads, chunk.head, 128),
+      batch.value_heads * 128, dq_2_s, chunk.rows, 128);
+  // t3_j = sum_i dA_qk_s_ij q_i exp(gamma_s_i - gamma_s_j)
+  const CxK t3 = decay_apply<CxK, cta, Precision::tf32, Side::columns, Triangle::strict_lower,
+      Form::pairwise, 16>(dA_qk_s, q, gamma_s, gamma_s, 0.f, NoScratch());
+  const CxK dk = t3 + (over_rows<CxK>(diagonal) * load<CxK>(q));
+  const SharedTile<bf16, 32, 128> band_2(shared + 48704);
+  const CxK dk_out = streamed_product<CxK, Precision::bf16, cta, 128>(transposed(X),
+      in_record<bf16>(record, 54272), band_2);
+  float* const gamma_last = reinterpret_cast<float*>(shared + 0);
+  take_row(gamma_last, gamma, 15);
+  __syncthreads();
+  const CxK t4 = exponential((over_columns<CxK>(gamma_last) - gamma));
+  const CxK dk_2 = dk + (dk_out * t4);
+  const CxC t5 = product<CxC, Precision::bf16>(transposed(Y), X);
+  const CxC t6 = keep<Triangle::strict_lower>(t5);
+  const CxK e = over_rows<CxK>(beta) * load<CxK>(k);
+  const SharedTile<float, 16, 16> t6_s(shared + 512);
+  store(t6_s, t6);
+  const SharedTile<float, 16, 128> e_s(shared + 48704);
+  store(e_s, e);
+  // t7_j = sum_i t6_s_ij e_s_i exp(gamma_s_i - gamma_s_j)
+  __syncthreads();
+  const CxK t7 = decay_apply<CxK, cta, Precision::tf32, Side::columns, Triangle::strict_lower,
+      Form::pairwise, 16>(t6_s, e_s, gamma_s, gamma_s, 0.f, NoScratch());
+  const CxK dk_3 = dk_2 - t7;
+  // de_i = sum_j t6_s_ij k_j exp(gamma_s_i - gamma_s_j)
+  const CxK de = decay_apply<CxK, cta, Precision::tf32, Side::rows, Triangle::strict_lower,
+      Form::pairwise, 16>(t6_s, k, gamma_s, gamma_s, 0.f, NoScratch());
+  const CxK de_2 = negative(de);
+  const SharedTile<bf16, 32, 128> band_3(shared + 512);
+  const CxK de_in = streamed_product<CxK, Precision::bf16, cta, 128>(transposed(Y),
+      in_record<bf16>(record, 17408), band_3);
+  const CxK de_3 = de_2 - (de_in * exp_gamma);
+  const CxK dk_4 = dk_3 + (de_3 * over_rows<CxK>(beta));
+  const SharedTile<float, 16, 128> dk_4_s(shared + 512);
+  __syncthreads();
+  store(dk_4_s, dk_4);
+  __syncthreads();
+  store_rows<cta, 16>(chunk.at(dk_partial, batch.value_heads, chunk.head, 128),
+      batch.value_heads * 128, dk_4_s, chunk.rows, 128);
+  const CxV dv = load<CxV>(transposed(Y)) * over_rows<CxV>(beta);
+  const SharedTile<bf16, 16, 128> dv_s(shared + 512);
+  __syncthreads();
+  store(dv_s, dv);
+  __syncthreads();
+  store_rows<cta, 16>(chunk.at(dv_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
+      dv_s, chunk.rows, 128);
+  const CxK dgamma = load<CxK>(q) * t2;
+  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t3);
+  const CxK dgamma_last = (dk_out * load<CxK>(k)) * t4;
+  const CxK dgamma_3 = dgamma_2 - dgamma_last;
+  const CxK dgamma_4 = dgamma_3 - (e * de);
+  const CxK dgamma_5 = dgamma_4 + (load<CxK>(k) * t7);
+  const CxK dexp_gamma = dq_in * load<CxK>(q);
+  const CxK dexp_gamma_2 = dexp_gamma - (de_in * e);
+  const CxK dgamma_6 = dgamma_5 + (dexp_gamma_2 * exp_gamma);
+  float* const dgamma_last_2 = reinterpret_cast<float*>(shared + 512);
+  __syncthreads();
+  column_sums(dgamma_last_2, dgamma_last);
+  const VxK_band ddecay_bands = sum_of_bands<VxK_band, 128>([&](int row) { return read_block<VxK_band,
+      128>(in_record<bf16>(record, 54272) + row * 128) * read_block<VxK_band,
+      128>(in_record<bf16>(record, 17408) + row * 128); });
+  float* const ddecay = reinterpret_cast<float*>(shared + 1024);
+  column_sums(ddecay, ddecay_bands);
+  float* const decay = reinterpret_cast<float*>(shared + 1536);
+  fill_vector<cta, 128>(decay, [&](int i) { return exponential(gamma_last[i]); });
+  float* const dgamma_last_3 = reinterpret_cast<float*>(shared + 0);
+  __syncthreads();
+  fill_vector<cta, 128>(dgamma_last_3,
+      [&](int i) { return (dgamma_last_2[i] + (ddecay[i] * decay[i])); });
+  __syncthreads();
+  const CxK dgamma_7 = dgamma_6 + place_row<CxK>(dgamma_last_3, 15);
+  const CxK dgate = cumsum<Direction::reverse, Own::included>(dgamma_7);
+  const CxK dg = choose(at_least(load<CxK>(g), -128.f), dgate, 0.f);
+  const SharedTile<float, 16, 128> dg_s(shared + 0);
+  __syncthreads();
+  store(dg_s, dg);
+  __syncthreads();
+  store_rows<cta, 16>(chunk.at(dg_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
+      dg_s, chunk.rows, 128);
+  const CxV dbeta = load<CxV>(transposed(Y)) * load<CxV>(v);
+  float* const dbeta_2 = reinterpret_cast<float*>(shared + 0);
+  float* const partial_2 = reinterpret_cast<float*>(shared + 64);
+  __syncthreads();
+  row_sums(dbeta_2, dbeta, partial_2);
+  const CxK dbeta_3 = de_3 * load<CxK>(k);
+  float* const t8 = reinterpret_cast<float*>(shared + 64);
+  float* const partial_3 = reinterpret_cast<float*>(shared + 128);
+  __syncthreads();
+  row_sums(t8, dbeta_3, partial_3);
+  float* const dbeta_4 = reinterpret_cast<float*>(shared + 128);
+  __syncthreads();
+  fill_vector<cta, 16>(dbeta_4, [&](int i) { return (dbeta_2[i] + t8[i]); });
+  __syncthreads();
+  store_vector<cta>(chunk.at(dbeta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads, dbeta_4,
+      chunk.rows);
+}
+
+// A block for every 256 numbers of the outputs that value heads or chunks share.
+extern "C" __global__ void __launch_bounds__(256) kda_backward_gather(const float* dq_partial,
+    bf16* dq_ptr, const float* dk_partial, bf16* dk_ptr, const Batch batch, const i64 tokens,
+    const i64 slots) {
+  using cta = Cta<8>;
+  const int group = batch.value_heads / batch.heads;
+  i64 block = blockIdx.x;
+  const i64 dq_blocks = blocks_for<cta>(tokens * batch.heads * 128);
+  if (block < dq_blocks) {
+    gather_heads<cta>(dq_ptr, dq_partial, block, tokens * batch.heads, group, 128);
+    return;
+  }
+  block -= dq_blocks;
+  const i64 dk_blocks = blocks_for<cta>(tokens * batch.heads * 128);
+  if (block < dk_blocks) {
+    gather_heads<cta>(dk_ptr, dk_partial, block, tokens * batch.heads, group, 128);
+    return;
+  }
+  block -= dk_blocks;
+}
