@@ -54,7 +54,9 @@ class Threads : public Pool {
     }
     if (sleepers_.load() > 0) wake_.notify_all();
     work(0);
-    while (busy_.load(std::memory_order_acquire) > 0) pause();
+    // On a busy machine the others may be waiting for this very core.
+    for (int looks = 0; busy_.load(std::memory_order_acquire) > 0; ++looks)
+      looks < kLooks ? pause() : std::this_thread::yield();
   }
 
  private:
