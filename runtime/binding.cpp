@@ -115,6 +115,13 @@ class Binder {
     return fmt::format("{} {} = [{}]", name_of(dtype), letters(axes), fmt::join(sizes, ", "));
   }
 
+  static void check_address(std::string_view name, const Tensor& t) {
+    if (!t.data) refuse(name, "a pointer", "null");
+    if (reinterpret_cast<uintptr_t>(t.data) % size_of(t.dtype) != 0)
+      refuse(name, fmt::format("an address that is a multiple of {}", size_of(t.dtype)),
+             fmt::format("{}", t.data));
+  }
+
   // Rank, format, sizes, strides and address of one tensor.
   void check(std::string_view name, const Tensor& t, DType dtype, const std::string& axes,
              bool dense_row, bool is_output) {
@@ -142,11 +149,8 @@ class Binder {
       refuse(name, "the last axis to be dense (stride 1)",
              fmt::format("stride {}", t.strides[t.rank - 1]));
     if (numbers == 0) return;
-    if (!t.data) refuse(name, "a pointer", "null");
+    check_address(name, t);
     if (rules_.on_gpu) check_dense(name, t);
-    if (reinterpret_cast<uintptr_t>(t.data) % size_of(dtype) != 0)
-      refuse(name, fmt::format("an address that is a multiple of {}", size_of(dtype)),
-             fmt::format("{}", t.data));
   }
 
   static void check_dense(std::string_view name, const Tensor& t) {
@@ -187,7 +191,7 @@ class Binder {
     if (!given.is_number) {
       if (given.tensor.rank != 0 || given.tensor.dtype != DType::f32)
         refuse(given.name, "a number, or an f32 tensor of rank 0", given.tensor.describe());
-      if (!given.tensor.data) refuse(given.name, "a pointer", "null");
+      check_address(given.name, given.tensor);
       to.number = *static_cast<const float*>(given.tensor.data);
     }
     if (!std::isfinite(to.number))
@@ -225,10 +229,7 @@ class Binder {
     if (!fine || t.shape[0] < least)
       refuse(given.name, fmt::format("i32 or i64 [n], n >= {}", least),
              given.is_number ? "a number" : t.describe());
-    if (!t.data && t.shape[0] > 0) refuse(given.name, "a pointer", "null");
-    if (reinterpret_cast<uintptr_t>(t.data) % size_of(t.dtype) != 0)
-      refuse(given.name, fmt::format("an address that is a multiple of {}", size_of(t.dtype)),
-             fmt::format("{}", t.data));
+    if (t.shape[0] > 0) check_address(given.name, t);
     return t;
   }
 

@@ -75,7 +75,7 @@ class Emitter {
   mlir::Value constant(mlir::TypedAttr value);
   mlir::Value compare(mlir::arith::CmpFPredicate predicate, mlir::Value a, mlir::Value b);
   mlir::Value polynomial(mlir::Value x, llvm::ArrayRef<float> coefficients);
-  mlir::Value power_of_two(mlir::Value n);
+  mlir::Value scale_by_power(mlir::Value y, mlir::Value n);
   mlir::Value nearest(mlir::Value x);
 
   mlir::OpBuilder& b_;

@@ -149,7 +149,7 @@ Target Target::named(const std::string& cpu) {
   auto machine = machine_for(target);
   if (!machine->getMCSubtargetInfo()->isCPUStringValid(cpu))
     throw UserError(
-        fmt::format("target-cpu: expected a processor LLVM knows, e.g. x86-64-v3, znver4, "
+        fmt::format("target_cpu: expected a processor LLVM knows, e.g. x86-64-v3, znver4, "
                     "sapphirerapids; got '{}'",
                     cpu));
   read_features(target, *machine->getMCSubtargetInfo());

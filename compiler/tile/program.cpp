@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "linnet/error.h"
 
 namespace linnet {
@@ -17,6 +19,7 @@ bool is_fusible(mlir::Operation* op) {
 TileProgram::TileProgram(GraphOp graph, const Schedule& schedule)
     : graph_(graph), schedule_(schedule) {
   form_loops();
+  sink_products();
   place();
   verify();
 }
@@ -56,6 +59,44 @@ void TileProgram::form_loops() {
       open = false;
     }
   }
+}
+
+// Where stages are fused, a product that is added to another is summed on top of it. Where they are
+// not, the product of a map is made by the loop that adds it, to the same bits; rounding it on the
+// way would change them.
+void TileProgram::sink_products() {
+  llvm::DenseMap<Value, llvm::SmallVector<mlir::Operation*, 2>> readers;
+  for (const Loop& loop : loops_) {
+    for (mlir::Operation* op : loop.body)
+      for (Value operand : op->getOperands()) readers[origin(operand)].push_back(op);
+    for (Value next : loop.next()) readers[origin(next)].push_back(nullptr);
+  }
+  for (auto output : graph_.getBody().getOps<OutputOp>())
+    readers[origin(output.getValue())].push_back(nullptr);
+  auto only_reader = [&](mlir::Operation* op) -> mlir::Operation* {
+    auto& list = readers[op->getResult(0)];
+    bool by_element = list.size() == 1 && list[0] &&
+                      (is_elementwise(list[0]) || llvm::isa<MaskOp, ValidOp>(list[0]));
+    return by_element ? list[0] : nullptr;
+  };
+  std::function<bool(mlir::Operation*)> has_product = [&](mlir::Operation* op) {
+    if (llvm::isa<MatmulOp>(op)) return true;
+    return (is_elementwise(op) || llvm::isa<MaskOp, ValidOp>(op)) &&
+           llvm::any_of(op->getOperands(), [&](Value operand) {
+             mlir::Operation* source = origin(operand).getDefiningOp();
+             return source && loop_of_op_.contains(source) && only_reader(source) &&
+                    has_product(source);
+           });
+  };
+  for (size_t from = 0; from < loops_.size(); ++from)
+    for (size_t n = loops_[from].body.size(); n-- > 0;) {
+      mlir::Operation* op = loops_[from].body[n];
+      mlir::Operation* reader = only_reader(op);
+      if (!reader || loop_of_op_[reader] == from || !has_product(op)) continue;
+      size_t to = loop_of_op_[op] = loop_of_op_[reader];
+      loops_[from].body.erase(loops_[from].body.begin() + n);
+      loops_[to].body.insert(llvm::find(loops_[to].body, reader), op);
+    }
 }
 
 Value TileProgram::origin(Value value) const {

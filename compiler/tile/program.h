@@ -63,6 +63,7 @@ class TileProgram {
 
  private:
   void form_loops();
+  void sink_products();
   void place();
   bool has_fused_product(mlir::Value value) const;
 

@@ -9,6 +9,16 @@ namespace {
 
 constexpr Direction kDirections[] = {Direction::forward, Direction::backward, Direction::decode};
 
+// A gate per channel and whole vectors; a gate per token and a tail; a trained vector of a head.
+std::vector<Problem> few_problems() {
+  std::vector<Problem> list;
+  for (auto [op, value_dim] : {std::pair{"kda", 32}, {"gated_delta_rule", 20}, {"rwkv6", 20}}) {
+    list.push_back({.key_dim = 24, .value_dim = value_dim});
+    list.back().op = op;
+  }
+  return list;
+}
+
 Layout layout_for(Direction direction) {
   return direction == Direction::decode ? Layout{1, 2, {8, 0, 1, 3}} : Layout{1, 2, {15, 0, 40}};
 }
@@ -42,21 +52,20 @@ std::vector<float> floats(const std::vector<double>& values) {
 }  // namespace
 
 void state_layouts_agree(const Device& device) {
-  for (const char* op : {"kda", "gated_delta_rule", "rwkv7"})
-    for (int64_t value_dim : {20, 32}) {
-      Problem k_first{.op = op, .key_dim = 24, .value_dim = value_dim}, v_first = k_first;
-      v_first.state_v_first = true;
-      check_agree(device, k_first, v_first);
-    }
+  for (Problem k_first : few_problems()) {
+    Problem v_first = k_first;
+    v_first.state_v_first = true;
+    check_agree(device, k_first, v_first);
+  }
 }
 
 void narrow_states_are_rounded_once(const Device& device) {
-  for (const char* op : {"kda", "gla"}) {
-    Problem wide{.op = op, .key_dim = 24, .value_dim = 32}, narrow = wide;
+  for (const Problem& wide : few_problems()) {
+    Problem narrow = wide;
     narrow.state_dtype = DType::bf16;
     Calls exact{device, Subject(wide)}, rounded{device, Subject(narrow)};
     for (Direction direction : kDirections) {
-      CAPTURE(op);
+      CAPTURE(wide.op);
       CAPTURE(name_of(direction));
       Layout layout = layout_for(direction);
       Tensors arguments = rounded.subject.arguments(direction, layout);
@@ -85,31 +94,30 @@ void narrow_gates_are_read_exactly(const Device& device) {
 }
 
 void optional_states_may_be_absent(const Device& device) {
-  for (const char* op : {"kda", "rwkv6"})
-    for (int64_t value_dim : {20, 32}) {
-      Calls calls{device, Subject({.op = op, .key_dim = 24, .value_dim = value_dim})};
-      for (Direction direction : kDirections) {
-        CAPTURE(op);
-        CAPTURE(name_of(direction));
-        Layout layout = layout_for(direction);
-        Tensors arguments = calls.subject.arguments(direction, layout);
-        for (const char* name : {"initial_state", "dfinal_state"})
-          if (arguments.contains(name)) arguments[name].assign(arguments[name].size(), 0);
-        Tensors expected = calls.run(direction, layout, arguments);
-        arguments.erase("initial_state");
-        arguments.erase("dfinal_state");
-        check_same(calls.run(direction, layout, arguments), expected);
+  for (const Problem& problem : few_problems()) {
+    Calls calls{device, Subject(problem)};
+    for (Direction direction : kDirections) {
+      CAPTURE(problem.op);
+      CAPTURE(name_of(direction));
+      Layout layout = layout_for(direction);
+      Tensors arguments = calls.subject.arguments(direction, layout);
+      for (const char* name : {"initial_state", "dfinal_state"})
+        if (arguments.contains(name)) arguments[name].assign(arguments[name].size(), 0);
+      Tensors expected = calls.run(direction, layout, arguments);
+      arguments.erase("initial_state");
+      arguments.erase("dfinal_state");
+      check_same(calls.run(direction, layout, arguments), expected);
 
-        // Whatever is not asked for changes nothing else.
-        for (const ArgumentInfo& info : calls.subject.build(device, direction).arguments()) {
-          if (!info.is_output || !info.is_optional || !expected.contains(info.name)) continue;
-          CAPTURE(info.name);
-          Tensors fewer = expected;
-          fewer.erase(info.name);
-          check_same(calls.run(direction, layout, arguments, {.left_out = {info.name}}), fewer);
-        }
+      // Whatever is not asked for changes nothing else.
+      for (const ArgumentInfo& info : calls.subject.build(device, direction).arguments()) {
+        if (!info.is_output || !info.is_optional || !expected.contains(info.name)) continue;
+        CAPTURE(info.name);
+        Tensors fewer = expected;
+        fewer.erase(info.name);
+        check_same(calls.run(direction, layout, arguments, {.left_out = {info.name}}), fewer);
       }
     }
+  }
 }
 
 void states_are_those_of_prefixes(const Device& device) {
@@ -139,18 +147,17 @@ void states_are_those_of_prefixes(const Device& device) {
 }
 
 void gaps_between_rows_do_not_matter(const Device& device) {
-  for (const char* op : {"kda", "gated_delta_rule", "rwkv6"})
-    for (int64_t value_dim : {20, 32}) {
-      Calls calls{device, Subject({.op = op, .key_dim = 24, .value_dim = value_dim})};
-      for (Direction direction : kDirections) {
-        CAPTURE(op);
-        CAPTURE(name_of(direction));
-        Layout layout = layout_for(direction);
-        Tensors arguments = calls.subject.arguments(direction, layout);
-        Tensors dense = calls.run(direction, layout, arguments);
-        check_same(calls.run(direction, layout, arguments, {.gap = 5}), dense);
-      }
+  for (const Problem& problem : few_problems()) {
+    Calls calls{device, Subject(problem)};
+    for (Direction direction : kDirections) {
+      CAPTURE(problem.op);
+      CAPTURE(name_of(direction));
+      Layout layout = layout_for(direction);
+      Tensors arguments = calls.subject.arguments(direction, layout);
+      Tensors dense = calls.run(direction, layout, arguments);
+      check_same(calls.run(direction, layout, arguments, {.gap = 5}), dense);
     }
+  }
 }
 
 void packed_qkv_is_read_in_place(const Device& device) {

@@ -33,7 +33,7 @@ void probe(Law& law) {
 }
 
 struct Function {
-  const char* name;
+  std::string name;
   LawFunction law;
   double (*exact)(double);
 };

@@ -98,7 +98,7 @@ def test_bench_is_within_the_promise():
         (["bench", "kda", "--dtype", "f64"], ["--dtype", "got 'f64'"]),
         (["bench", "kda", "--tokens", "0"], ["--tokens", "at least 1"]),
         (["check", "kda", "--device", "gpu"], ["--device", "got 'gpu'"]),
-        (["show", "kda", "--stage", "asm", "--target-cpu", "z80"], ["target-cpu", "got 'z80'"]),
+        (["show", "kda", "--stage", "asm", "--target-cpu", "z80"], ["target_cpu", "got 'z80'"]),
     ],
 )
 def test_bad_input_is_named(arguments, parts):

@@ -1,6 +1,9 @@
 // Devices and ops as a caller opens and builds them.
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "linnet/device.h"
 
 using namespace linnet;
@@ -43,4 +46,31 @@ TEST_CASE("runtime: buffers are aligned, and an op outlives its device") {
               {"scale", 1.f},
               {"o", Tensor::dense(o.data(), DType::f32, {1, 5, 1, 16})}});
   for (int t = 0; t < 5; ++t) CHECK(o[t * 16] == 16.f * static_cast<float>(t + 1));
+}
+
+TEST_CASE("runtime: four threads call one op at a time, with its workspaces and later kernels") {
+  constexpr int64_t kShort = 20, kLong = 600;  // the long one is split, which takes another kernel
+  Device device = Device::open("cpu", {.threads = 2});
+  Op op = device.build({.op = "linear_attention", .key_dim = 16, .value_dim = 32});
+  std::atomic<int> wrong = 0;
+  auto call = [&](int64_t tokens) {
+    std::vector<float> ones(tokens * 32, 1), o(tokens * 32);
+    Tensor key = Tensor::dense(ones.data(), DType::f32, {1, tokens, 1, 16}),
+           value = Tensor::dense(ones.data(), DType::f32, {1, tokens, 1, 32});
+    op.run({{"q", key},
+            {"k", key},
+            {"v", value},
+            {"scale", 1.f},
+            {"o", Tensor::dense(o.data(), DType::f32, {1, tokens, 1, 32})}});
+    for (int64_t i = 0; i < tokens * 32; ++i)
+      wrong += o[i] != 16.f * static_cast<float>(i / 32 + 1);
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (int run = 0; run < 25; ++run) call((t + run) % 3 == 0 ? kLong : kShort);
+      });
+  }
+  CHECK(wrong == 0);
 }

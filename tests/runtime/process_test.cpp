@@ -112,7 +112,7 @@ struct Processes {
     CHECK(helper->result() == expected);
     return helper->output();
   }
-  int compiled() const { return count(text_of(log), "compiled "); }
+  int compiled() const { return count(text_of(log), "linnet: compiled "); }
 };
 
 constexpr int kKernels = 2;  // of the helper
