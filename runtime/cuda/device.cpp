@@ -131,9 +131,13 @@ Handle Module::function(const std::string& name) const {
   return function;
 }
 
-void launch(const Module& module, const std::string& kernel, unsigned blocks, unsigned threads,
+void launch(const Module& module, const std::string& kernel, long long blocks, unsigned threads,
             int shared_bytes, std::vector<void*> parameters) {
   if (blocks == 0) return;
+  constexpr long long kMostBlocks = 0x7fffffff;
+  if (blocks > kMostBlocks)
+    throw UserError(fmt::format("{}: expected at most {} blocks (chunks x value heads), got {}",
+                                kernel, kMostBlocks, blocks));
   Device& device = module.device();
   if (shared_bytes > device.max_shared_bytes())
     throw DeviceError(fmt::format("{}: expected at most {} bytes of shared memory on {}, needs {}",
@@ -144,7 +148,7 @@ void launch(const Module& module, const std::string& kernel, unsigned blocks, un
       device.driver().cuFuncSetAttribute(function, kFunctionMaxDynamicSharedBytes, shared_bytes),
       what);
   device.driver().check(
-      device.driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared_bytes,
+      device.driver().cuLaunchKernel(function, static_cast<unsigned>(blocks), 1, 1, threads, 1, 1, shared_bytes,
                                      device.stream(), parameters.data(), nullptr),
       what);
 }

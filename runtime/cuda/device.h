@@ -66,7 +66,7 @@ class Module {
 
 // Launches a kernel; `parameters` point to its arguments. Throws DeviceError that names kernel and
 // grid.
-void launch(const Module& module, const std::string& kernel, unsigned blocks, unsigned threads,
+void launch(const Module& module, const std::string& kernel, long long blocks, unsigned threads,
             int shared_bytes, std::vector<void*> parameters);
 
 }  // namespace linnet::cuda

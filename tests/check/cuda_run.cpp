@@ -116,7 +116,7 @@ class Run {
                            : name == "slots"  ? static_cast<void*>(&slots_)
                                               : static_cast<void*>(&addresses[i]));
     }
-    cuda::launch(module, kernel.name, static_cast<unsigned>(blocks(kernel)), kernel.threads,
+    cuda::launch(module, kernel.name, blocks(kernel), kernel.threads,
                  kernel.shared_bytes, parameters);
     device_->synchronise();
   }

@@ -34,9 +34,32 @@ check::Case kda(int64_t key, int64_t value, std::vector<int64_t> lengths, Precis
   return c;
 }
 
+// The forward kernels of an op, with the graph they came from.
+struct Compiled {
+  Compiled(const std::string& op, Problem problem, Direction direction = Direction::forward)
+      : problem(problem), context(make_context()) {
+    module = derive(*context, ops::find(op).define, problem,
+                    {.chunk_size = 16, .direction = direction});
+    program.emplace(TileProgram(graph(), check::cuda_schedule(graph())), testing::test_device());
+  }
+  chunk::GraphOp graph() { return graph_of(*module); }
+  Problem problem;
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::optional<check::CudaProgram> program;
+};
+
+// The rows of tokens [first, first + count) of a token tensor.
+std::vector<double> tokens_of(const std::vector<double>& all, int64_t tokens, int64_t first,
+                              int64_t count) {
+  int64_t width = all.size() / tokens;
+  return {all.begin() + first * width, all.begin() + (first + count) * width};
+}
+
 }  // namespace
 
 TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
+  LINNET_NEEDS_NVRTC();
   const std::vector<Precision> formats = {Precision::bf16, Precision::f32, Precision::f16,
                                           Precision::tf32};
   const std::vector<std::pair<int64_t, int64_t>> sizes = {{20, 36}, {16, 16}, {36, 20}};
@@ -67,6 +90,7 @@ TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
 }
 
 TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of value channels") {
+  LINNET_NEEDS_NVRTC();
   hold(kda(60, 36, {1}, Precision::f32));
   hold(kda(96, 20, {15}, Precision::bf16));
   hold(kda(20, 96, {63, 2}, Precision::f16));
@@ -75,6 +99,7 @@ TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of valu
 }
 
 TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
+  LINNET_NEEDS_NVRTC();
   for (int64_t chunk : {4, 32, 64}) {
     check::Case c = kda(20, 16, {70, 3}, chunk == 64 ? Precision::bf16 : Precision::f32);
     c.options.chunk_size = chunk;
@@ -84,6 +109,7 @@ TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
 }
 
 TEST_CASE("cuda: decode, one token a chunk in one kernel") {
+  LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "rwkv7", "gated_delta_product"})
     for (Precision precision : {Precision::f32, Precision::bf16}) {
       check::Case c = kda(20, 36, {3, 0, 1}, precision);
@@ -100,32 +126,72 @@ TEST_CASE("cuda: decode, one token a chunk in one kernel") {
 }
 
 TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, forward or backward") {
-  auto device = testing::test_device();
+  LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6"}) {
-    auto context = make_context();
     Problem problem{.op = op, .key_dim = 20, .value_dim = 16};
-    auto law = ops::find(op).define;
-    auto forward = derive(*context, law, problem, {.chunk_size = 16}),
-         backward =
-             derive(*context, law, problem, {.chunk_size = 16, .direction = Direction::backward});
-    auto compile = [&](mlir::ModuleOp module) {
-      auto graph = graph_of(module);
-      return check::CudaProgram(TileProgram(graph, check::cuda_schedule(graph)), device);
-    };
-    check::CudaProgram run_forward = compile(*forward), run_backward = compile(*backward);
+    Compiled forward(op, problem), backward(op, problem, Direction::backward);
     Layout layout{1, 2, {18, 0, 3}};
     for (check::Gates gates :
          {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
       CAPTURE(op);
-      Tensors inputs = check::random_inputs(graph_of(*forward), problem, layout, {.gates = gates});
-      Tensors all = check::random_output_gradients(graph_of(*forward), layout, 3);
+      Tensors inputs = check::random_inputs(forward.graph(), problem, layout, {.gates = gates});
+      Tensors all = check::random_output_gradients(forward.graph(), layout, 3);
       all.insert(inputs.begin(), inputs.end());
       for (const Tensors& results :
-           {run_forward.run(layout, inputs), run_backward.run(layout, all)})
+           {forward.program->run(layout, inputs), backward.program->run(layout, all)})
         for (const auto& [name, values] : results) {
           CAPTURE(name);
           CHECK(llvm::all_of(values, [](double x) { return std::isfinite(x); }));
         }
     }
+  }
+}
+
+TEST_CASE("cuda: a sequence gives the same bits alone and among others; no state is a state of zeros") {
+  LINNET_NEEDS_NVRTC();
+  for (const char* op : {"kda", "gated_delta_rule"}) {
+    CAPTURE(op);
+    Compiled forward(op, {.op = op, .key_dim = 20, .value_dim = 36, .precision = Precision::bf16});
+    Layout packed{1, 2, {15, 33, 0, 7}}, alone{1, 2, {33}};
+    Tensors inputs = check::random_inputs(forward.graph(), forward.problem, packed, {}), own;
+    for (auto input : forward.graph().getBody().getOps<chunk::InputOp>()) {
+      const auto& values = inputs[input.getName().str()];
+      bool by_token = input.getScope() == chunk::Scope::token,
+           by_sequence = input.getScope() == chunk::Scope::sequence;
+      own[input.getName().str()] = by_token      ? tokens_of(values, packed.tokens(), 15, 33)
+                                   : by_sequence ? tokens_of(values, 4, 1, 1)
+                                                 : values;
+    }
+    Tensors all = forward.program->run(packed, inputs), single = forward.program->run(alone, own);
+    CHECK(single["o"] == tokens_of(all["o"], packed.tokens(), 15, 33));
+    CHECK(single["final_state"] == tokens_of(all["final_state"], 4, 1, 1));
+    // An empty sequence hands its state on.
+    CHECK(tokens_of(all["final_state"], 4, 2, 1) == tokens_of(inputs["initial_state"], 4, 2, 1));
+    Tensors none = own, zeros = own;
+    none.erase("initial_state");
+    for (double& x : zeros["initial_state"]) x = 0;
+    CHECK(forward.program->run(alone, none)["o"] == forward.program->run(alone, zeros)["o"]);
+  }
+}
+
+TEST_CASE("cuda: changing a token leaves the outputs before it the same to the bit") {
+  LINNET_NEEDS_NVRTC();
+  for (float bound : {0.f, -5.f}) {  // pairwise and anchored exponentials
+    Compiled forward("kda", {.op = "kda", .key_dim = 20, .value_dim = 16, .lower_bound = bound});
+    Layout layout{1, 1, {40}};
+    Tensors inputs = check::random_inputs(forward.graph(), forward.problem, layout, {.seed = 1});
+    Tensors other = check::random_inputs(forward.graph(), forward.problem, layout, {.seed = 2}),
+            changed = inputs;
+    for (auto input : forward.graph().getBody().getOps<chunk::InputOp>()) {
+      if (input.getScope() != chunk::Scope::token) continue;
+      auto& values = changed[input.getName().str()];
+      int64_t width = values.size() / 40;
+      std::copy_n(other[input.getName().str()].begin() + 20 * width, width,
+                  values.begin() + 20 * width);
+    }
+    auto before = forward.program->run(layout, inputs)["o"],
+         after = forward.program->run(layout, changed)["o"];
+    CHECK(tokens_of(before, 40, 0, 20) == tokens_of(after, 40, 0, 20));
+    CHECK(tokens_of(before, 40, 20, 20) != tokens_of(after, 40, 20, 20));
   }
 }
