@@ -100,7 +100,7 @@ def test_bench_is_within_the_promise():
         (["show", "kdda"], ["expected one of", "kda", "got 'kdda'"]),
         (["show", "kda", "--gate", "soft"], ["--gate", "softplus", "got 'soft'"]),
         (["show", "kda", "--chunk", "40"], ["chunk: expected", "got 40"]),
-        (["show", "kda", "--stage", "sass"], ["--stage", "expected one of", "got 'ptx'"]),
+        (["show", "kda", "--stage", "sass"], ["--stage", "expected one of", "got 'sass'"]),
         (["show", "kda", "--stop-after", "x"], ["--stop-after", "fold-gate", "got 'x'"]),
         (["show", "retention", "--gate", "softplus"], ["gate: retention"]),
         (["show", "nothing.mlir"], ["nothing.mlir", "cannot be opened"]),
