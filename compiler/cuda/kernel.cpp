@@ -25,6 +25,8 @@ const char* kReserved[] = {
 // Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
 constexpr int64_t kMostStagedBytes = 72 * 1024;
 
+constexpr size_t kManyOps = 90;
+
 // The widest copies rows of this many bytes allow.
 int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
 
@@ -47,9 +49,10 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
       if (axes_of(type)[i] == Axis::value) value_dim_ = type.getDimSize(i);
     }
   }
-  // A tile of 16 x 128 takes 16 registers of each of 4 warps, which leaves room for a dozen of
-  // them.
-  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 ? 8 : 4;
+  // A tile of 16 x 128 takes 16 registers of each of 4 warps, which leaves room for a dozen of them
+  // at a time: enough but for the longest loops.
+  if (warps_ == 0)
+    warps_ = std::max(key_dim_, value_dim_) > 128 || loop_.body.size() > kManyOps ? 8 : 4;
   if (is_scan_) {
     value_block_ = std::min(program.schedule().value_block, padded(value_dim_));
     warps_ = value_block_ / 16;

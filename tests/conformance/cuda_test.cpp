@@ -98,6 +98,15 @@ TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of valu
   hold(kda(256, 36, {17}, Precision::bf16));
 }
 
+TEST_CASE("cuda: kda, 128 channels, the size models have") {
+  LINNET_NEEDS_NVRTC();
+  for (Precision precision : {Precision::bf16, Precision::f32}) {
+    check::Case c = kda(128, 128, {18}, precision);
+    c.layout.value_heads = 1;
+    hold(c);
+  }
+}
+
 TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
   LINNET_NEEDS_NVRTC();
   for (int64_t chunk : {4, 32, 64}) {
