@@ -223,15 +223,16 @@ void KernelEmitter::write_scan() {
                key_dim_ * value_dim_);
     homes_[argument].registers = name;
   }
-  if (stages_ > 1) body_.line("if (sequence.chunks() > 0) fetch(0);");
-  body_.block("for (i64 turn = 0; turn < sequence.chunks(); ++turn)", [&] {
-    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [](Value v) {
-                          return !v.getDefiningOp<InputOp>() && rank(v) == 0;
-                        }));
+  // One turn more than there are chunks: the first does nothing but fetch.
+  bool ahead = stages_ > 1;
+  std::string head = fmt::format("for (i64 turn = {}; turn < sequence.chunks(); ++turn)",
+                                 ahead ? -1 : 0);
+  body_.block(head, [&] {
     body_.line("__syncthreads();");
-    if (stages_ > 1) {
+    if (ahead) {
       body_.line("if (turn + 1 < sequence.chunks()) fetch(turn + 1);");
       body_.line("else commit_copies();");
+      body_.line("if (turn < 0) continue;");
       body_.line("wait_for_copies<1>();");
     } else {
       body_.line("fetch(turn);");
@@ -239,6 +240,9 @@ void KernelEmitter::write_scan() {
     }
     body_.line("__syncthreads();");
     memory_.waited();
+    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [](Value v) {
+                          return !v.getDefiningOp<InputOp>() && rank(v) == 0;
+                        }));
     for (const std::string& line : fetched) body_.line("{}", line);
     load_scalars();
     write_turn();
