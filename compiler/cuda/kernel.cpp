@@ -25,7 +25,8 @@ const char* kReserved[] = {
 // Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
 constexpr int64_t kMostStagedBytes = 72 * 1024;
 
-constexpr size_t kManyOps = 90;
+// Loops so long that eight warps share their tiles; f32 products hold two parts of each number.
+constexpr size_t kManyOps = 90, kManySplitOps = 60;
 
 // The widest copies rows of this many bytes allow.
 int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
@@ -51,8 +52,12 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
   }
   // A tile of 16 x 128 takes 16 registers of each of 4 warps, which leaves room for a dozen of them
   // at a time: enough but for the longest loops.
-  if (warps_ == 0)
-    warps_ = std::max(key_dim_, value_dim_) > 128 || loop_.body.size() > kManyOps ? 8 : 4;
+  bool splits = llvm::any_of(loop_.body, [](mlir::Operation* op) {
+    auto matmul = llvm::dyn_cast<MatmulOp>(op);
+    return matmul && or_f32(matmul.getPrecision()) == Precision::f32;
+  });
+  bool many = loop_.body.size() > (splits ? kManySplitOps : kManyOps);
+  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 || many ? 8 : 4;
   if (is_scan_) {
     value_block_ = std::min(program.schedule().value_block, padded(value_dim_));
     warps_ = value_block_ / 16;
@@ -225,8 +230,8 @@ void KernelEmitter::write_scan() {
   }
   // One turn more than there are chunks: the first does nothing but fetch.
   bool ahead = stages_ > 1;
-  std::string head = fmt::format("for (i64 turn = {}; turn < sequence.chunks(); ++turn)",
-                                 ahead ? -1 : 0);
+  std::string head =
+      fmt::format("for (i64 turn = {}; turn < sequence.chunks(); ++turn)", ahead ? -1 : 0);
   body_.block(head, [&] {
     body_.line("__syncthreads();");
     if (ahead) {

@@ -38,8 +38,8 @@ check::Case kda(int64_t key, int64_t value, std::vector<int64_t> lengths, Precis
 struct Compiled {
   Compiled(const std::string& op, Problem problem, Direction direction = Direction::forward)
       : problem(problem), context(make_context()) {
-    module = derive(*context, ops::find(op).define, problem,
-                    {.chunk_size = 16, .direction = direction});
+    module =
+        derive(*context, ops::find(op).define, problem, {.chunk_size = 16, .direction = direction});
     program.emplace(TileProgram(graph(), check::cuda_schedule(graph())), testing::test_device());
   }
   chunk::GraphOp graph() { return graph_of(*module); }
@@ -156,7 +156,8 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
   }
 }
 
-TEST_CASE("cuda: a sequence gives the same bits alone and among others; no state is a state of zeros") {
+TEST_CASE(
+    "cuda: a sequence gives the same bits alone and among others; no state is a state of zeros") {
   LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "gated_delta_rule"}) {
     CAPTURE(op);

@@ -21,7 +21,8 @@ TEST_CASE("shared memory: the lowest free place is taken, and what is held is ne
   CHECK(memory.most_used() == e.end);
 }
 
-TEST_CASE("shared memory: threads wait after a write before a read, and after either before a write") {
+TEST_CASE(
+    "shared memory: threads wait after a write before a read, and after either before a write") {
   SharedMemory memory;
   Range a = memory.allocate(64), b = memory.allocate(64);
   CHECK_FALSE(memory.access({}, {a}));

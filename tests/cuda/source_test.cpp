@@ -115,6 +115,7 @@ TEST_CASE("cuda source: refusals name what was expected and what came") {
   CHECK(message_of<DeviceError>([] { cuda::Driver("libm.so.6"); }) ==
         "libm.so.6: expected a function cuInit, found none");
   std::string kernel = "extern \"C\" __global__ void kernel(float* out) { out[0] = 1; }";
-  CHECK(message_of<DeviceError>([&] { testing::run_kernel(kernel, 1, 300000, {}, 1); })
-            .starts_with("kernel: expected at most"));
+  CHECK(message_of<DeviceError>([&] {
+          testing::run_kernel(kernel, 1, 300000, {}, 1);
+        }).starts_with("kernel: expected at most"));
 }
