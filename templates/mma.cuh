@@ -180,6 +180,60 @@ __device__ inline void accumulate(T& y, A a, B b) {
   }
 }
 
+// f32 and tf32 products of a first operand in registers.
+template <class A>
+__device__ inline void take_parts(PartsA& parts, const A& a, int m, int k) {
+  parts.set(0, a.x[m][k][0]);
+  parts.set(1, a.x[m][k][2]);
+  parts.set(2, a.x[m][k][1]);
+  parts.set(3, a.x[m][k][3]);
+}
+template <Precision P, bool Minus, class T, class A, class B>
+__device__ inline void accumulate_by_steps(T& y, const A& a, B b) {
+  Sums<P> sums[T::kM][T::kN];
+#pragma unroll
+  for (int k = 0; k < A::kN; ++k)
+#pragma unroll
+    for (int m = 0; m < T::kM; ++m) {
+      PartsA pa;
+      take_parts(pa, a, m, k);
+#pragma unroll
+      for (int n = 0; n < T::kN; ++n) {
+        PartsB pb;
+        fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k * 8, n * 8);
+        sums[m][n].add(pa, pb);
+      }
+    }
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+    for (int n = 0; n < T::kN; ++n) {
+      float total[4];
+      sums[m][n].finish(total);
+      add_sums<Minus>(y.x[m][n], total);
+    }
+}
+template <Precision P, bool Minus, class T, class A, class B>
+__device__ inline void accumulate_by_columns(T& y, const A& a, B b) {
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+    for (int n = 0; n < T::kN; ++n) {
+      Sums<P> sums;
+#pragma unroll
+      for (int k = 0; k < A::kN; ++k) {
+        PartsA pa;
+        PartsB pb;
+        take_parts(pa, a, m, k);
+        fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k * 8, n * 8);
+        sums.add(pa, pb);
+      }
+      float total[4];
+      sums.finish(total);
+      add_sums<Minus>(y.x[m][n], total);
+    }
+}
+
 // The same for a first operand in registers, each warp multiplying its own rows of it: what one
 // product summed goes into the next as it is.
 template <Precision P, bool Minus, class T, int R, int N, class S, class B>
@@ -208,30 +262,11 @@ __device__ inline void accumulate(T& y, const Tile<R, N, S>& a, B b) {
       }
     }
   } else {
-#pragma unroll
-    for (int n = 0; n < T::kN; ++n) {
-      Sums<P> sums[T::kM];
-#pragma unroll
-      for (int k = 0; k < A::kN; ++k) {
-        PartsB pb;
-        fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k * 8, n * 8);
-#pragma unroll
-        for (int m = 0; m < T::kM; ++m) {
-          PartsA pa;
-          pa.set(0, a.x[m][k][0]);
-          pa.set(1, a.x[m][k][2]);
-          pa.set(2, a.x[m][k][1]);
-          pa.set(3, a.x[m][k][3]);
-          sums[m].add(pa, pb);
-        }
-      }
-#pragma unroll
-      for (int m = 0; m < T::kM; ++m) {
-        float total[4];
-        sums[m].finish(total);
-        add_sums<Minus>(y.x[m][n], total);
-      }
-    }
+    // The parts of one operand, or the sums, are held while the other goes by: whichever are fewer.
+    if constexpr (T::kN <= A::kN)
+      accumulate_by_steps<P, Minus>(y, a, b);
+    else
+      accumulate_by_columns<P, Minus>(y, a, b);
   }
 }
 

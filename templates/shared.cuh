@@ -42,16 +42,18 @@ __device__ inline void copy_async(void* to, const void* from, bool take) {
   int size = take ? Bytes : 0;
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-                 "r"(size));
+                 "r"(size)
+                 : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(from),
-                 "n"(Bytes), "r"(size));
+                 "n"(Bytes), "r"(size)
+                 : "memory");
 }
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `Pending` groups of copies of this thread are on their way.
 template <int Pending = 0>
 __device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Pending));
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
 // Rows of a tensor, `step` numbers apart, into a tile: `rows` x `columns` of them, zeros beyond.

@@ -25,6 +25,9 @@ const char* kReserved[] = {
 // Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
 constexpr int64_t kMostStagedBytes = 72 * 1024;
 
+// Loops so long that eight warps share their tiles; f32 products hold two parts of each number.
+constexpr size_t kManyOps = 90, kManySplitOps = 60;
+
 // The widest copies rows of this many bytes allow.
 int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
 
@@ -47,9 +50,14 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
       if (axes_of(type)[i] == Axis::value) value_dim_ = type.getDimSize(i);
     }
   }
-  // A tile of 16 x 128 takes 16 registers of each of 4 warps, which leaves room for a dozen of
-  // them.
-  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 ? 8 : 4;
+  // A tile of 16 x 128 takes 16 registers of each of 4 warps, which leaves room for a dozen of them
+  // at a time: enough but for the longest loops.
+  bool splits = llvm::any_of(loop_.body, [](mlir::Operation* op) {
+    auto matmul = llvm::dyn_cast<MatmulOp>(op);
+    return matmul && or_f32(matmul.getPrecision()) == Precision::f32;
+  });
+  bool many = loop_.body.size() > (splits ? kManySplitOps : kManyOps);
+  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 || many ? 8 : 4;
   if (is_scan_) {
     value_block_ = std::min(program.schedule().value_block, padded(value_dim_));
     warps_ = value_block_ / 16;
@@ -220,15 +228,16 @@ void KernelEmitter::write_scan() {
                key_dim_ * value_dim_);
     homes_[argument].registers = name;
   }
-  if (stages_ > 1) body_.line("if (sequence.chunks() > 0) fetch(0);");
-  body_.block("for (i64 turn = 0; turn < sequence.chunks(); ++turn)", [&] {
-    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [](Value v) {
-                          return !v.getDefiningOp<InputOp>() && rank(v) == 0;
-                        }));
+  // One turn more than there are chunks: the first does nothing but fetch.
+  bool ahead = stages_ > 1;
+  std::string head =
+      fmt::format("for (i64 turn = {}; turn < sequence.chunks(); ++turn)", ahead ? -1 : 0);
+  body_.block(head, [&] {
     body_.line("__syncthreads();");
-    if (stages_ > 1) {
+    if (ahead) {
       body_.line("if (turn + 1 < sequence.chunks()) fetch(turn + 1);");
       body_.line("else commit_copies();");
+      body_.line("if (turn < 0) continue;");
       body_.line("wait_for_copies<1>();");
     } else {
       body_.line("fetch(turn);");
@@ -236,6 +245,9 @@ void KernelEmitter::write_scan() {
     }
     body_.line("__syncthreads();");
     memory_.waited();
+    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [](Value v) {
+                          return !v.getDefiningOp<InputOp>() && rank(v) == 0;
+                        }));
     for (const std::string& line : fetched) body_.line("{}", line);
     load_scalars();
     write_turn();

@@ -17,6 +17,7 @@ Driver::Driver(const std::filesystem::path& path) : library_(path) {
   optional("linnet_virtual_set", virtual_set);
   optional("linnet_virtual_last_error", virtual_last_error);
   optional("linnet_virtual_findings", virtual_findings);
+  optional("linnet_virtual_counts", virtual_counts);
 }
 
 void Driver::check(int result, const std::string& what) const {

@@ -32,6 +32,7 @@ struct Driver {
   int (*virtual_set)(const char*, const char*) = nullptr;
   const char* (*virtual_last_error)() = nullptr;
   const char* (*virtual_findings)() = nullptr;
+  const char* (*virtual_counts)() = nullptr;
 
   explicit Driver(const std::filesystem::path& path);
   // Throws DeviceError that says what was tried and what the driver answered.

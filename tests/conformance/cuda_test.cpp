@@ -8,6 +8,7 @@
 #include "compiler/cuda/source.h"
 #include "tests/check/check.h"
 #include "tests/conformance/suite.h"
+#include "tests/cuda/device_fixture.h"
 
 using namespace linnet;
 using chunk::Precision;
@@ -42,6 +43,7 @@ check::Case kda(int64_t key, int64_t value, std::vector<int64_t> lengths, Precis
 }  // namespace
 
 TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
+  LINNET_NEEDS_NVRTC();
   const std::vector<Precision> formats = {Precision::bf16, Precision::f32, Precision::f16,
                                           Precision::tf32};
   const std::vector<std::pair<int64_t, int64_t>> sizes = {{20, 36}, {16, 16}, {36, 20}};
@@ -72,6 +74,7 @@ TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
 }
 
 TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of value channels") {
+  LINNET_NEEDS_NVRTC();
   hold(kda(60, 36, {1}, Precision::f32));
   hold(kda(96, 20, {15}, Precision::bf16));
   hold(kda(20, 96, {63, 2}, Precision::f16));
@@ -79,7 +82,17 @@ TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of valu
   hold(kda(256, 36, {17}, Precision::bf16));
 }
 
+TEST_CASE("cuda: kda, 128 channels, the size models have") {
+  LINNET_NEEDS_NVRTC();
+  for (Precision precision : {Precision::bf16, Precision::f32}) {
+    check::Case c = kda(128, 128, {18}, precision);
+    c.layout.value_heads = 1;
+    hold(c);
+  }
+}
+
 TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
+  LINNET_NEEDS_NVRTC();
   for (int64_t chunk : {4, 32, 64}) {
     check::Case c = kda(20, 16, {70, 3}, chunk == 64 ? Precision::bf16 : Precision::f32);
     c.options.chunk_size = chunk;
@@ -89,6 +102,7 @@ TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
 }
 
 TEST_CASE("cuda: decode, one token a chunk in one kernel") {
+  LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "rwkv7", "gated_delta_product"})
     for (Precision precision : {Precision::f32, Precision::bf16}) {
       check::Case c = kda(20, 36, {3, 0, 1}, precision);
@@ -105,6 +119,7 @@ TEST_CASE("cuda: decode, one token a chunk in one kernel") {
 }
 
 TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, forward or backward") {
+  LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6"})
     for (check::Gates gates :
          {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
@@ -120,9 +135,35 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
     }
 }
 
-TEST_CASE("cuda: what is asked for and how sequences are packed changes no bit") {
-  conformance::optional_states_may_be_absent(gpu());
-  conformance::batch_equals_packing(gpu());
-  conformance::packing_does_not_matter(gpu());
-  conformance::runs_repeat(gpu());
+TEST_CASE(
+    "cuda: a sequence gives the same bits alone and among others; no state is a state of zeros") {
+  LINNET_NEEDS_NVRTC();
+  for (const char* op : {"kda", "gated_delta_rule"}) {
+    CAPTURE(op);
+    conformance::Subject subject({.op = op, .key_dim = 20, .value_dim = 36, .dtype = DType::bf16});
+    Layout packed{1, 2, {15, 33, 0, 7}}, alone{1, 2, {33}};
+    Op forward = subject.build(gpu(), Direction::forward);
+    Tensors inputs = subject.arguments(Direction::forward, packed),
+            own = subject.select(inputs, packed, {1});
+    Tensors all = check::call(forward, packed, inputs), single = check::call(forward, alone, own);
+    conformance::check_same(single, subject.select(all, packed, {1}));
+    // An empty sequence hands its state on.
+    CHECK(subject.select(all, packed, {2})["final_state"] ==
+          subject.select(inputs, packed, {2})["initial_state"]);
+    Tensors zeros = own;
+    for (double& x : zeros["initial_state"]) x = 0;
+    own.erase("initial_state");
+    conformance::check_same(check::call(forward, alone, own), check::call(forward, alone, zeros));
+    CHECK(check::call(forward, alone, own, {.batch = true})["o"] ==
+          check::call(forward, alone, own, {.left_out = {"final_state"}})["o"]);
+  }
+}
+
+TEST_CASE("cuda: changing a token leaves the outputs before it the same to the bit") {
+  LINNET_NEEDS_NVRTC();
+  for (float bound : {0.f, -5.f}) {  // pairwise and anchored exponentials
+    check::Case c = kda(20, 16, {40}, Precision::f32);
+    c.problem.lower_bound = bound;
+    for (const check::Result& result : check::causal_on(gpu(), c, 20)) CHECK(result.passed);
+  }
 }

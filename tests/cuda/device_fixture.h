@@ -1,15 +1,31 @@
 // A hand-written kernel on the virtual GPU: f32 arrays in, f32 arrays out.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "linnet/error.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/nvrtc.h"
 #include "templates/embedded.h"
 
 namespace linnet::testing {
+
+// Whether kernels can be compiled here; tests that need it say so and pass otherwise.
+inline bool can_compile() {
+  try {
+    cuda::Nvrtc::get();
+    return true;
+  } catch (const DeviceError& error) {
+    MESSAGE("skipped: ", error.what());
+    return false;
+  }
+}
+#define LINNET_NEEDS_NVRTC() \
+  if (!::linnet::testing::can_compile()) return
 
 // The device these tests run on: LINNET_TEST_DEVICE, or a virtual one.
 inline std::shared_ptr<cuda::Device> test_device() {

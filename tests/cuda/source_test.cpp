@@ -13,6 +13,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/nvrtc.h"
 #include "templates/embedded.h"
+#include "tests/cuda/device_fixture.h"
 
 using namespace linnet;
 using chunk::Precision;
@@ -72,6 +73,7 @@ TEST_CASE("cuda source: the same text every time, at most 2 launches forward and
 }
 
 TEST_CASE("cuda source: kda at 128 channels compiles without a warning and spills nothing") {
+  LINNET_NEEDS_NVRTC();
   for (Direction direction : {Direction::forward, Direction::backward}) {
     cuda::Source source = source_of({.op = "kda", .dtype = DType::bf16}, direction);
     auto made = cuda::Nvrtc::get().compile_cubin(source.text, "kda.cu", "sm_80",
@@ -99,6 +101,7 @@ TEST_CASE("cuda source: refusals name what was expected and what came") {
         "key_dim: expected at most 256 on CUDA, got 260");
   CHECK(message_of<UserError>([] { cuda::Device::open("gpu"); }) ==
         "device: expected cuda:<number> or virtual:sm_<arch>, got 'gpu'");
+  LINNET_NEEDS_NVRTC();
   std::string bad = message_of<DeviceError>(
       [] { cuda::Nvrtc::get().compile("\nint x() {\n", "bad.cu", "sm_80", {}); });
   CHECK(bad.find("line 2: int x() {") != std::string::npos);
@@ -108,4 +111,10 @@ TEST_CASE("cuda source: refusals name what was expected and what came") {
   CHECK(message_of<DeviceError>([] {
           cuda::Driver("/nowhere/libcuda.so.1");
         }).starts_with("/nowhere/libcuda.so.1: expected a library that loads"));
+  CHECK(message_of<DeviceError>([] { cuda::Driver("libm.so.6"); }) ==
+        "libm.so.6: expected a function cuInit, found none");
+  std::string kernel = "extern \"C\" __global__ void kernel(float* out) { out[0] = 1; }";
+  CHECK(message_of<DeviceError>([&] {
+          testing::run_kernel(kernel, 1, 300000, {}, 1);
+        }).starts_with("kernel: expected at most"));
 }

@@ -140,16 +140,16 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_replay(const bf16
     commit_copies();
   };
   VxK S = load_state<VxK, 128>(sequence.state(initial_state_ptr, 16384), sequence.first_value);
-  if (sequence.chunks() > 0) fetch(0);
-  for (i64 turn = 0; turn < sequence.chunks(); ++turn) {
-    const Chunk chunk = sequence.chunk(turn);
-    unsigned char* const stage = shared + turn % 2 * 12352;
-    unsigned char* const record = workspace + chunk.slot * 91136;
+  for (i64 turn = -1; turn < sequence.chunks(); ++turn) {
     __syncthreads();
     if (turn + 1 < sequence.chunks()) fetch(turn + 1);
     else commit_copies();
+    if (turn < 0) continue;
     wait_for_copies<1>();
     __syncthreads();
+    const Chunk chunk = sequence.chunk(turn);
+    unsigned char* const stage = shared + turn % 2 * 12352;
+    unsigned char* const record = workspace + chunk.slot * 91136;
     float* const decay = reinterpret_cast<float*>(stage + 0);
     float* const beta = reinterpret_cast<float*>(stage + 512);
     const SharedTile<bf16, 16, 64> v(stage + 576);
@@ -200,16 +200,16 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_reverse(const flo
   };
   const float scale = to_f32(scale_ptr[0]);
   VxK dS = load_state<VxK, 128>(sequence.state(dfinal_state_ptr, 16384), sequence.first_value);
-  if (sequence.chunks() > 0) fetch(0);
-  for (i64 turn = 0; turn < sequence.chunks(); ++turn) {
-    const Chunk chunk = sequence.chunk(sequence.chunks() - 1 - turn);
-    unsigned char* const stage = shared + turn % 2 * 18944;
-    unsigned char* const record = workspace + chunk.slot * 91136;
+  for (i64 turn = -1; turn < sequence.chunks(); ++turn) {
     __syncthreads();
     if (turn + 1 < sequence.chunks()) fetch(turn + 1);
     else commit_copies();
+    if (turn < 0) continue;
     wait_for_copies<1>();
     __syncthreads();
+    const Chunk chunk = sequence.chunk(sequence.chunks() - 1 - turn);
+    unsigned char* const stage = shared + turn % 2 * 18944;
+    unsigned char* const record = workspace + chunk.slot * 91136;
     const SharedTile<bf16, 16, 64> do_(stage + 0);
     const SharedTile<bf16, 16, 128> q_in(stage + 2304);
     const SharedTile<bf16, 16, 128> k_out(stage + 6656);

@@ -76,6 +76,19 @@ def test_show_tile_and_assembly():
     assert "ymm" in linnet("show", "gla", "--stage", "asm", "--chunk", "16", "--target-cpu", "x86-64-v3")
 
 
+def test_show_cuda_source():
+    text = linnet("show", "gla", "--stage", "cuda", "--chunk", "16", "--precision", "bf16")
+    assert "gla_scan(const bf16* v_ptr" in text and "plus_product<Precision::bf16>" in text
+
+
+def test_ptx_inspect_and_the_virtual_gpu():
+    small = ["--chunk", "16", "--key-dim", "16", "--value-dim", "16"]
+    assert ".target sm_89" in linnet("show", "gla", "--stage", "ptx", "--arch", "sm_89", *small)
+    lines = linnet("inspect", "gla", "--arch", "sm_90", *small).splitlines()
+    kernel = [l for l in lines if "gla_scan" in l][0].split()
+    assert int(kernel[3]) > 0 and int(kernel[4]) == 0  # registers, spilled
+
+
 def test_bench_is_within_the_promise():
     line = [l for l in linnet("bench", "--compile", "kda").splitlines() if l.startswith("kda")][0]
     assert float(line.split()[-1]) < 30  # ms, forward and backward
@@ -87,7 +100,7 @@ def test_bench_is_within_the_promise():
         (["show", "kdda"], ["expected one of", "kda", "got 'kdda'"]),
         (["show", "kda", "--gate", "soft"], ["--gate", "softplus", "got 'soft'"]),
         (["show", "kda", "--chunk", "40"], ["chunk: expected", "got 40"]),
-        (["show", "kda", "--stage", "ptx"], ["--stage", "expected one of", "got 'ptx'"]),
+        (["show", "kda", "--stage", "sass"], ["--stage", "expected one of", "got 'sass'"]),
         (["show", "kda", "--stop-after", "x"], ["--stop-after", "fold-gate", "got 'x'"]),
         (["show", "retention", "--gate", "softplus"], ["gate: retention"]),
         (["show", "nothing.mlir"], ["nothing.mlir", "cannot be opened"]),
