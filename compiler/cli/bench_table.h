@@ -19,10 +19,11 @@ struct Work {
   int64_t key_dim = 128, value_dim = 128, chunk = 0;
   DType dtype = DType::f32;
   int threads = 2;
-  std::string goal;      // as text, for people
-  double goal_mm = 0;    // at most so many mm; 0: none
-  double goal_ms = 0;    // at most so many milliseconds
-  double goal_band = 0;  // at least this share of the bandwidth of a scaled array
+  std::string goal;          // as text, for people
+  double goal_mm = 0;        // at most so many mm; 0: none
+  double goal_ms = 0;        // at most so many milliseconds
+  bool beside_peers = true;  // whether --peers times them for this line
+  double goal_band = 0;      // at least this share of the bandwidth of a scaled array
   std::string title() const;
 };
 
