@@ -5,6 +5,7 @@
 build: setup
 	@test -f build/build.ninja || cmake --preset release > /dev/null
 	@cmake --build build
+	@.venv/bin/python python/link.py build/python
 
 setup:
 	@./setup.sh
