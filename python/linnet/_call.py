@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ._laws import OPS
-from ._torch_ops import FORWARD
+from ._torch_ops import FORWARD, INFERENCE
 
 _FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -113,7 +113,9 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
         initial_state = initial_state.float()
     if cu_seqlens is not None:
         _check(cu_seqlens, "cu_seqlens", "[N + 1]", 1)
-    o, final_state, states = FORWARD[name](
+    differentiable = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state))
+    o, final_state, states = (FORWARD if differentiable else INFERENCE)[name](
         *tensors, A_log, dt_bias, initial_state, cu_seqlens, None if scale is None else float(scale), modes.gate,
         modes.lower_bound, modes.beta, modes.l2norm, modes.state_v_first, decode, bool(output_final_state),
         states_every)

@@ -79,6 +79,7 @@ BoundOp build(const Device& device, const std::string& op, int64_t key_dim, int6
 void translate_errors(py::module_& m) {
   // A RuntimeError of our own for what is not the caller's fault.
   static py::exception<Error> error(m, "Error", PyExc_RuntimeError);
+  error.attr("__module__") = "linnet";
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);
