@@ -48,8 +48,7 @@ Direction direction_of(const std::string& name) { return find(kDirections, "dire
 
 std::string describe(const Tensor& tensor) {
   std::string sizes;
-  for (int i = 0; i < tensor.rank; ++i)
-    sizes += (i ? ", " : "") + std::to_string(tensor.shape[i]);
+  for (int i = 0; i < tensor.rank; ++i) sizes += (i ? ", " : "") + std::to_string(tensor.shape[i]);
   return std::string(torch_name(tensor.dtype)) + " [" + sizes + "]";
 }
 
