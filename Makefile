@@ -16,6 +16,7 @@ demo: build
 	@echo && echo "== held against a token-by-token reference, forward and backward" && build/bin/linnet check kda
 	@echo && echo "== how long the derivation takes" && build/bin/linnet bench --compile kda
 	@echo && echo "== compiled for this machine's CPU" && build/bin/linnet bench kda --runs 5 && build/bin/linnet bench kda --runs 5 --direction backward
+	@echo && echo "== from Python: a small model trained on it" && .venv/bin/python docs/examples/train.py --steps 100 --plot build/loss.svg
 	@build/bin/linnet draw kda -o build/kda.svg
 
 test: build

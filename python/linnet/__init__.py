@@ -5,6 +5,7 @@ from .delta import (chunk_comba, chunk_delta_rule, chunk_gated_delta_product, ch
                     chunk_gdn2, fused_recurrent_comba, fused_recurrent_delta_rule,
                     fused_recurrent_gated_delta_product, fused_recurrent_gated_delta_rule, fused_recurrent_gdn,
                     fused_recurrent_gdn2)
+from .gate import fused_kda_gate
 from .gla import (chunk_gla, chunk_lightning_attn, chunk_linear_attn, chunk_retention, chunk_simple_gla,
                   fused_recurrent_gla, fused_recurrent_lightning_attn, fused_recurrent_linear_attn,
                   fused_recurrent_retention, fused_recurrent_simple_gla)

@@ -164,6 +164,19 @@ def test_kda_gates_in_the_kernel(function, options):
     compare(got, expected, {**raw, **trained}, torch.float32)
 
 
+@pytest.mark.parametrize("lower_bound", [None, -5.0])
+def test_the_gate_before_the_call_is_the_one_in_the_kernel(lower_bound):
+    x = {**make("kda"), "g": torch.randn(1, 37, 2, 24, requires_grad=True)}
+    trained = {"A_log": torch.randn(2, requires_grad=True), "dt_bias": torch.randn(48, requires_grad=True)}
+    inside, _ = linnet.chunk_kda(*x.values(), use_gate_in_kernel=True, lower_bound=lower_bound, **trained)
+    gate = linnet.fused_kda_gate(x["g"], **trained, lower_bound=lower_bound)
+    outside, _ = linnet.chunk_kda(*{**x, "g": gate}.values())
+    assert rms(inside, outside) < 2e-6
+    inputs = [*x.values(), *trained.values()]
+    for a, b in zip(*(torch.autograd.grad(o.square().sum(), inputs) for o in (inside, outside))):
+        assert rms(a, b) < 2e-5
+
+
 def test_gdn_gate_in_the_kernel():
     x = {**make("gated_delta_rule"), "g": torch.randn(1, 37, 2, requires_grad=True)}
     trained = {"A_log": torch.randn(2, requires_grad=True), "dt_bias": torch.randn(2, requires_grad=True)}

@@ -16,7 +16,7 @@ import types
 import linnet
 
 _MODULES = {  # of fla.ops -> its functions here
-    "kda": "chunk_kda fused_recurrent_kda",
+    "kda": "chunk_kda fused_recurrent_kda fused_kda_gate",
     "gated_delta_rule": "chunk_gated_delta_rule chunk_gdn fused_recurrent_gated_delta_rule fused_recurrent_gdn",
     "delta_rule": "chunk_delta_rule fused_recurrent_delta_rule",
     "gla": "chunk_gla fused_recurrent_gla",
