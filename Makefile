@@ -5,6 +5,7 @@
 build: setup
 	@test -f build/build.ninja || cmake --preset release > /dev/null
 	@cmake --build build
+	@.venv/bin/python python/link.py build/python
 
 setup:
 	@./setup.sh
@@ -16,6 +17,7 @@ demo: build
 	@echo && echo "== the same compiled for this machine's CPU" && build/bin/linnet check kda --device cpu --cases 6 --verbose
 	@echo && echo "== how fast that is; mm is one torch product of 2048 x 2048 matrices" && build/bin/linnet bench kda && build/bin/linnet bench kda --direction train --tokens 1024
 	@echo && echo "== from C++: a prompt, then tokens one by one (docs/examples/embed.cpp)" && build/bin/example_embed
+	@echo && echo "== from Python: a small model trained on it" && .venv/bin/python docs/examples/train.py --steps 100 --plot build/loss.svg
 	@build/bin/linnet draw kda -o build/kda.svg
 
 test: build

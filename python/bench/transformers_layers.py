@@ -1,0 +1,72 @@
+"""What Linnet changes in a Hugging Face model on this CPU: the linear-attention operations, and the whole model.
+
+    .venv/bin/python python/bench/transformers_layers.py [--tokens 2048] [--threads 2]
+
+A Qwen3-Next with the real sizes of a linear-attention layer's heads, few layers and random weights. Times are the best
+of the runs.
+"""
+
+import argparse
+import time
+
+import torch
+
+import linnet.integrations.transformers as integration
+
+
+def best(work, runs):
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times) * 1e3
+
+
+def make_model():
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+    torch.manual_seed(0)
+    return Qwen3NextForCausalLM(Qwen3NextConfig(
+        vocab_size=1024, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=64, linear_key_head_dim=128, linear_value_head_dim=128,
+        linear_num_key_heads=4, linear_num_value_heads=8, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=128, shared_expert_intermediate_size=128)).eval()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    from transformers.models.qwen3_next import modeling_qwen3_next as qwen
+    model, text = make_model(), torch.randint(1024, (1, options.tokens))
+    shape = (1, options.tokens, 8, 128)
+    q, k, v = (torch.randn(shape) for _ in range(3))
+    g, beta = -torch.rand(shape[:3]), torch.rand(shape[:3])
+
+    def operation():
+        return qwen.torch_chunk_gated_delta_rule(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True)
+
+    def decode():
+        return model.generate(text[:, :64], max_new_tokens=16, min_new_tokens=16, do_sample=False)
+
+    rows = {"the operation, prefill": operation, "the model, prefill": lambda: model(text),
+            "the model, 16 tokens after 64": decode}
+    times = {}
+    with torch.no_grad():
+        for enabled in (False, True):
+            (integration.enable if enabled else integration.disable)()
+            for name, work in rows.items():
+                work()  # compiles
+                times[name, enabled] = best(work, options.runs)
+    integration.disable()
+    print(f"{options.tokens} tokens, {options.threads} threads{'':<14}transformers    Linnet")
+    for name in rows:
+        theirs, ours = times[name, False], times[name, True]
+        print(f"{name:<32}{theirs:>10.1f} ms{ours:>7.1f} ms  {theirs / ours:.1f}x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Linnet inside other libraries: linnet.integrations.transformers and linnet.integrations.fla."""

@@ -1,0 +1,102 @@
+"""Hugging Face models that have these layers (Qwen3-Next, Kimi Linear and their kin) run on Linnet.
+
+    import linnet.integrations.transformers as linnet_transformers
+    linnet_transformers.enable()    # models loaded before and after
+    linnet_transformers.disable()
+
+transformers' modeling files hold each operation as a function of their own and call it by name. enable() puts a switch
+in its place: tensors Linnet can take go to Linnet, all others where they went before.
+"""
+
+import functools
+import inspect
+import sys
+
+import torch
+
+from .. import chunk_gated_delta_rule, chunk_kda, fused_recurrent_gated_delta_rule, fused_recurrent_kda
+
+_OURS = {  # what transformers looks up -> what it gets
+    "chunk_kda": chunk_kda,
+    "fused_recurrent_kda": fused_recurrent_kda,
+    "chunk_gated_delta_rule": chunk_gated_delta_rule,
+    "fused_recurrent_gated_delta_rule": fused_recurrent_gated_delta_rule,
+}
+_NAMES = {  # of the functions in its modeling files -> what they look up
+    "chunk_kimi_delta_attention": "chunk_kda",
+    "recurrent_kimi_delta_attention": "fused_recurrent_kda",
+    "torch_chunk_gated_delta_rule": "chunk_gated_delta_rule",
+    "torch_recurrent_gated_delta_rule": "fused_recurrent_gated_delta_rule",
+}
+_FACTORY = "use_kernel_func_from_hub_with_fallback"  # the decorator those functions have
+_FORMATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def enable():
+    """Models use Linnet from now on, those already made too. Does nothing the second time."""
+    hub = _hub()
+    if not hasattr(getattr(hub, _FACTORY), "linnet_original"):
+        _set_factory(_with_switches(getattr(hub, _FACTORY)))
+    for module, name in _functions():
+        if not hasattr(getattr(module, name), "linnet_original"):
+            setattr(module, name, _switch(getattr(module, name), _OURS[_NAMES[name]]))
+
+
+def disable():
+    """Everything is as it was before enable()."""
+    factory = getattr(_hub(), _FACTORY)
+    if hasattr(factory, "linnet_original"):
+        _set_factory(factory.linnet_original)
+    for module, name in _functions():
+        switch = getattr(module, name)
+        setattr(module, name, getattr(switch, "linnet_original", switch))
+
+
+def is_enabled():
+    return hasattr(getattr(_hub(), _FACTORY), "linnet_original")
+
+
+def _hub():
+    import transformers.integrations.hub_kernels as hub
+    return hub
+
+
+def _set_factory(factory):
+    import transformers.integrations as integrations
+    setattr(_hub(), _FACTORY, factory)
+    setattr(integrations, _FACTORY, factory)  # where modeling files import it from
+
+
+def _functions():
+    """(module, name) of every function to switch in the modeling files that are loaded."""
+    return [(module, name) for path, module in list(sys.modules.items())
+            if path.startswith("transformers.models.") and ".modeling_" in path
+            for name in _NAMES if name in vars(module)]
+
+
+def _with_switches(factory):
+    """The decorator for files loaded later."""
+
+    @functools.wraps(factory)
+    def decorate(func_name, *args, **kwargs):
+        decorator = factory(func_name, *args, **kwargs)
+        if func_name not in _OURS:
+            return decorator
+        return lambda function: _switch(decorator(function), _OURS[func_name])
+
+    decorate.linnet_original = factory
+    return decorate
+
+
+def _switch(theirs, ours):
+    known = frozenset(inspect.signature(ours).parameters)
+
+    @functools.wraps(theirs)
+    def switch(query, key, value, *args, **kwargs):
+        if query.device.type != "cpu" or query.dtype not in _FORMATS:
+            return theirs(query, key, value, *args, **kwargs)
+        # Layers pass on what other implementations may want; transformers drops it in the same way.
+        return ours(query, key, value, *args, **{name: x for name, x in kwargs.items() if name in known})
+
+    switch.linnet_original = theirs
+    return switch

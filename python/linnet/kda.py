@@ -1,0 +1,52 @@
+"""Kimi Delta Attention: S <- exp(g) S; S <- S + beta k (v - S^T k)^T; o = scale S^T q."""
+
+from ._call import Modes, beta_mode, call, gate_modes, refuse
+
+
+def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
+              use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
+              allow_neg_eigval=False, safe_gate=False, lower_bound=None, disable_recompute=False,
+              return_intermediate_states=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None,
+              cp_context=None, A_log=None, dt_bias=None, chunk_size=64):
+    """Kimi Delta Attention, chunk by chunk. Differentiable in every tensor.
+
+    q, k: [B, T, H, K]. v: [B, T, HV, V], HV a multiple of H. beta: [B, T, HV], or its logit with
+        use_beta_sigmoid_in_kernel (twice its sigmoid with allow_neg_eigval).
+    g: [B, T, HV, K], the logarithm of the decay; with use_gate_in_kernel the input of the gate
+        -exp(A_log) softplus(g + dt_bias), or with lower_bound in [-5, 0) of lower_bound sigmoid(exp(A_log) (g + dt_bias)).
+    A_log: [HV]. dt_bias: [HV * K] or None.
+    scale: of the output; None: K**-0.5.
+    initial_state: [N, HV, K, V], one a sequence; [N, HV, V, K] with state_v_first. None: zero.
+    use_qk_l2norm_in_kernel: q and k are divided by their l2 norm first.
+    cu_seqlens: [N + 1], where sequences packed into B = 1 begin and end.
+    return_intermediate_states: also the states at the start of every chunk_size tokens, [B, NT, HV, K, V], without
+        gradient. disable_recompute, safe_gate without use_gate_in_kernel and cu_seqlens_cpu change nothing here.
+
+    Returns o [B, T, HV, V] and the final state, float32 as initial_state's shape, or None.
+    """
+    refuse("cp_context", cp_context)
+    _check_chunk(chunk_size)
+    modes = Modes(beta=beta_mode(use_beta_sigmoid_in_kernel, allow_neg_eigval), l2norm=use_qk_l2norm_in_kernel,
+                  state_v_first=state_v_first,
+                  **gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate))
+    o, final_state, states = call("kda", (q, k, v, g, beta), modes, scale, initial_state, output_final_state,
+                                  cu_seqlens, states_every=chunk_size if return_intermediate_states else 0)
+    if not return_intermediate_states:
+        return o, final_state
+    return o, final_state, states.detach().to(k.dtype).unflatten(0, (q.shape[0], -1))
+
+
+def fused_recurrent_kda(q, k, v, g, beta, A_log=None, dt_bias=None, scale=None, initial_state=None,
+                        output_final_state=False, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
+                        use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, lower_bound=None,
+                        state_v_first=False, cu_seqlens=None):
+    """Kimi Delta Attention, token by token: for decoding. Arguments and results as of chunk_kda."""
+    modes = Modes(beta=beta_mode(use_beta_sigmoid_in_kernel, allow_neg_eigval), l2norm=use_qk_l2norm_in_kernel,
+                  state_v_first=state_v_first, **gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, False))
+    return call("kda", (q, k, v, g, beta), modes, scale, initial_state, output_final_state, cu_seqlens,
+                decode=True)[:2]
+
+
+def _check_chunk(chunk_size):
+    if chunk_size not in (16, 32, 64, 128):
+        raise ValueError(f"chunk_size: expected 16, 32, 64 or 128, got {chunk_size}")

@@ -1,0 +1,86 @@
+"""Bad input: ValueError or TypeError that names the argument, what was expected and what came. One row each."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+linnet = pytest.importorskip("linnet", reason="the package is not built: make build")
+
+from test_ops import make  # noqa: E402
+
+
+def kda(**changes):
+    x = {name: t.detach() for name, t in make("kda", B=2, T=10, HV=4).items()}
+    return linnet.chunk_kda(**{**x, **changes})
+
+
+def packed(offsets, dtype=torch.int64, **changes):
+    x = {name: t.detach() for name, t in make("kda", T=10).items()}
+    return linnet.chunk_kda(**x, cu_seqlens=torch.tensor(offsets, dtype=dtype), **changes)
+
+
+gate = {"use_gate_in_kernel": True}
+ROWS = [
+    # what is wrong, the call, the error, words of its message
+    ("not a tensor", lambda: kda(q=[1.0]), TypeError, "q: expected a tensor [B, T, H, K], got list"),
+    ("rank", lambda: kda(k=torch.zeros(2, 10, 24)), ValueError, "k: expected [B, T, H, K], got [2, 10, 24]"),
+    ("float64", lambda: kda(v=torch.zeros(2, 10, 4, 16).double()), TypeError,
+     "v: expected float32, bfloat16 or float16, got torch.float64"),
+    ("integers", lambda: kda(g=torch.zeros(2, 10, 4, 24).int()), TypeError, "g: expected float32"),
+    ("formats mixed", lambda: kda(k=torch.zeros(2, 10, 2, 24).bfloat16()), TypeError,
+     "k: expected float32 [B, T, H, K], got bfloat16 [2, 10, 2, 24]"),
+    ("device", lambda: kda(q=torch.zeros(2, 10, 2, 24, device="meta")), ValueError,
+     "q: expected a tensor on cpu, got one on meta"),
+    ("tokens differ", lambda: kda(k=torch.zeros(2, 9, 2, 24)), ValueError, "k: expected f32 [B, T, H, K] = "
+     "[2, 10, 2, 24], got f32 [2, 9, 2, 24]"),
+    ("channels differ", lambda: kda(g=torch.zeros(2, 10, 4, 20)), ValueError, "g: expected f32 [B, T, HV, K]"),
+    ("a decay a token where channels decay", lambda: kda(g=torch.zeros(2, 10, 4)), ValueError,
+     "g: expected [B, T, HV, K], got [2, 10, 4]"),
+    ("heads", lambda: kda(v=torch.zeros(2, 10, 3, 16), g=torch.zeros(2, 10, 3, 24), beta=torch.zeros(2, 10, 3)),
+     ValueError, "HV = 3, H = 2"),
+    ("beta heads", lambda: kda(beta=torch.zeros(2, 10, 2)), ValueError, "beta: expected f32 [B, T, HV] = [2, 10, 4]"),
+    ("state count", lambda: kda(initial_state=torch.zeros(3, 4, 24, 16)), ValueError,
+     "initial_state: expected f32 [N, HV, K, V] = [2, 4, 24, 16], got f32 [3, 4, 24, 16]"),
+    ("state layout", lambda: kda(initial_state=torch.zeros(2, 4, 24, 16), state_v_first=True), ValueError,
+     "initial_state: expected f32 [N, HV, V, K]"),
+    ("scale", lambda: kda(scale=float("inf")), ValueError, "scale: expected a finite number, got inf"),
+    ("A_log missing", lambda: kda(**gate), ValueError, "A_log: expected a tensor [HV]"),
+    ("A_log size", lambda: kda(**gate, A_log=torch.zeros(3)), ValueError, "A_log: expected [HV] = 4 numbers, got [3]"),
+    ("dt_bias size", lambda: kda(**gate, A_log=torch.zeros(4), dt_bias=torch.zeros(4)), ValueError,
+     "dt_bias: expected [HV, K] = 96 numbers, got [4]"),
+    ("safe gate without bound", lambda: kda(**gate, A_log=torch.zeros(4), safe_gate=True), ValueError,
+     "lower_bound: expected a number in [-5, 0)"),
+    ("bound too low", lambda: kda(**gate, A_log=torch.zeros(4), lower_bound=-6.0), ValueError,
+     "lower_bound: expected a number in [-5, 0), got -6.0"),
+    ("bound not below 0", lambda: kda(**gate, A_log=torch.zeros(4), lower_bound=0.0), ValueError, "got 0.0"),
+    ("negative eigenvalues", lambda: kda(allow_neg_eigval=True), ValueError,
+     "allow_neg_eigval: expected use_beta_sigmoid_in_kernel=True"),
+    ("chunk size", lambda: kda(chunk_size=48), ValueError, "chunk_size: expected 16, 32, 64 or 128, got 48"),
+    ("cp_context", lambda: kda(cp_context=object()), ValueError, "cp_context: expected None"),
+    ("unknown keyword", lambda: kda(head_first=True), TypeError, "head_first"),
+    ("offsets of a batch", lambda: kda(cu_seqlens=torch.tensor([0, 10])), ValueError,
+     "cu_seqlens: expected B = 1, all sequences packed into one row, got B = 2"),
+    ("offsets not whole", lambda: packed([0, 10], torch.float32), TypeError, "cu_seqlens: expected int64 [N + 1]"),
+    ("offsets falling", lambda: packed([0, 6, 4, 10]), ValueError, "cu_seqlens: expected numbers that do not fall"),
+    ("offsets end", lambda: packed([0, 9]), ValueError, "cu_seqlens: expected the last to be T = 10, got 9"),
+    ("offsets start", lambda: packed([1, 10]), ValueError, "cu_seqlens: expected 0 first, got 1"),
+    ("offsets empty", lambda: packed([]), ValueError, "cu_seqlens: expected"),
+    ("offsets rank", lambda: packed([[0, 10]]), ValueError, "cu_seqlens: expected [N + 1], got [1, 2]"),
+    ("states of packed", lambda: packed([0, 10], initial_state=torch.zeros(2, 2, 24, 16)), ValueError,
+     "initial_state: expected f32 [N, HV, K, V] = [1, 2, 24, 16]"),
+    ("another name in Python", lambda: linnet.chunk_rwkv6(
+        torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8), torch.zeros(1, 5, 2, 8),
+        torch.zeros(2, 8)), ValueError, "w: expected f32 [B, T, HV, K] = [1, 4, 2, 8], got f32 [1, 5, 2, 8]"),
+    ("gv", lambda: linnet.fused_recurrent_gla(*[torch.zeros(1, 4, 2, 8)] * 3, gv=torch.zeros(1, 4, 2, 8)), ValueError,
+     "gv: expected None"),
+    ("reverse", lambda: linnet.fused_recurrent_gla(*[torch.zeros(1, 4, 2, 8)] * 4, reverse=True), ValueError,
+     "reverse: expected False"),
+    ("steps", lambda: linnet.chunk_gated_delta_product(*[torch.zeros(1, 4, 2, 8)] * 3, None, torch.zeros(1, 4, 2), 2),
+     ValueError, "k: expected T x num_householder = 8 steps"),
+]
+
+
+@pytest.mark.parametrize("attempt, error, words", [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_is_refused(attempt, error, words):
+    with pytest.raises(error) as caught:
+        attempt()
+    assert words in str(caught.value)

@@ -1,0 +1,127 @@
+"""The ops as torch sees them: tracing, compilation, autocast, checkpoints, threads, processes, import."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+linnet = pytest.importorskip("linnet", reason="the package is not built: make build")
+
+from test_ops import call, initial, make, rms  # noqa: E402
+
+MODES = (None, "softplus", 0.0, "sigmoid", True, False)  # scale, gate, lower_bound, beta, l2norm, state_v_first
+
+
+def gated():
+    x = make("kda", B=2)
+    return (*x.values(), torch.randn(2, requires_grad=True), torch.randn(2, 24, requires_grad=True))
+
+
+def test_opcheck_of_the_forward():
+    state = torch.randn(2, 2, 24, 16, requires_grad=True)
+    torch.library.opcheck(torch.ops.linnet.kda_forward.default,
+                          (*gated(), state, None, *MODES, False, True, 32))
+
+
+def test_opcheck_of_packed_sequences_with_states():
+    x = make("kda")
+    torch.library.opcheck(torch.ops.linnet.kda_forward.default,
+                          (*x.values(), None, None, None, torch.tensor([0, 30, 30, 37]), None, "pre", 0.0, "plain",
+                           False, False, False, True, 16))
+
+
+def test_opcheck_of_the_backward():
+    tensors = [x.detach() for x in gated()]
+    torch.library.opcheck(torch.ops.linnet.kda_backward.default,
+                          (*tensors, None, None, torch.randn(2, 37, 2, 16), None, *MODES, [True] * 7 + [False]))
+
+
+def test_compile_in_one_graph():
+    x, state = make("kda", B=2), torch.randn(2, 2, 24, 16, requires_grad=True)
+    A_log, dt_bias = torch.randn(2, requires_grad=True), torch.randn(48, requires_grad=True)
+
+    def model(q, k, v, g, beta, state, A_log, dt_bias):
+        o, final = linnet.chunk_kda(q * 2, k, v, g, beta, initial_state=state, output_final_state=True,
+                                    use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias)
+        return o.sin().sum() + final.sum()
+
+    inputs = (*x.values(), state, A_log, dt_bias)
+    plain = torch.autograd.grad(model(*inputs), inputs)
+    compiled = torch.autograd.grad(torch.compile(model, fullgraph=True, backend="aot_eager")(*inputs), inputs)
+    assert all(rms(a, b) < 1e-6 for a, b in zip(compiled, plain))
+
+
+def test_compile_of_other_lengths():
+    model = torch.compile(lambda *x: linnet.chunk_gla(*x)[0], fullgraph=True, dynamic=True)
+    for T in (17, 40):
+        x = [t.detach() for t in make("gla", T=T).values()]
+        assert torch.equal(model(*x), linnet.chunk_gla(*x)[0])
+
+
+def test_autocast_takes_its_format():
+    x = make("kda")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o, _ = call("kda", "chunk", x)
+    assert o.dtype == torch.bfloat16
+    o.float().sum().backward()
+    assert all(t.grad.dtype == t.dtype for t in x.values())
+
+
+def test_activation_checkpointing():
+    from torch.utils.checkpoint import checkpoint
+    x = make("kda")
+    wanted = torch.autograd.grad(call("kda", "chunk", x)[0].sum(), list(x.values()))
+    o = checkpoint(lambda *t: linnet.chunk_kda(*t)[0], *x.values(), use_reentrant=False)
+    assert all(map(torch.equal, torch.autograd.grad(o.sum(), list(x.values())), wanted))
+
+
+def test_two_threads_at_once():
+    x = make("kda", T=300)
+    wanted = call("kda", "chunk", x)[0]
+    results = []
+
+    def work():
+        with torch.no_grad():
+            results.extend(torch.equal(call("kda", "chunk", x)[0], wanted) for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 40
+
+
+class Calls(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, seed):
+        return call("kda", "chunk", make("kda", seed=seed))[0].detach()
+
+
+def test_a_forked_worker():
+    here = [Calls()[i] for i in range(4)]
+    loader = torch.utils.data.DataLoader(Calls(), batch_size=None, num_workers=2, multiprocessing_context="fork",
+                                         timeout=60)
+    assert all(map(torch.equal, loader, here))
+
+
+IMPORT = """
+import time, torch, sys
+start = time.perf_counter()
+import linnet
+took = time.perf_counter() - start
+maps = open("/proc/self/maps").read()
+print(took * 1000, "linnet_compiler" in maps or "LLVM" in maps or "MLIR" in maps)
+"""
+
+
+def test_import_is_quick_and_loads_no_compiler():
+    results = [subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True,
+                              env=os.environ).stdout.split() for _ in range(2)]
+    assert min(float(ms) for ms, _ in results) < 150
+    assert all(loaded == "False" for _, loaded in results)
