@@ -66,8 +66,9 @@ def test_draw_writes_a_picture(tmp_path):
 
 def test_bench_times_a_kernel_on_this_cpu():
     text = linnet("bench", "gla", "--tokens", "100", "--heads", "2", "--runs", "2", "--dtype", "bf16")
-    line = [l for l in text.splitlines() if l.startswith("gla")][0]
-    assert float(line.split()[2]) > 0
+    line = [l for l in text.splitlines() if l.startswith("gla forward T=100 H=2 bf16")][0]
+    build, run = line.split("threads" if "threads" in line else "thread")[1].split()[:2]
+    assert float(build) > 0 and float(run) > 0
 
 
 def test_show_tile_and_assembly():
@@ -110,7 +111,7 @@ def test_bench_is_within_the_promise():
         (["check", "kda", "--tokens=-3"], ["--tokens", "-3"]),
         (["bench", "kda", "--dtype", "f64"], ["--dtype", "got 'f64'"]),
         (["bench", "kda", "--tokens", "0"], ["--tokens", "at least 1"]),
-        (["check", "kda", "--device", "gpu"], ["--device", "got 'gpu'"]),
+        (["check", "kda", "--device", "gpu"], ["device: expected cpu", "got 'gpu'"]),
         (["show", "kda", "--stage", "asm", "--target-cpu", "z80"], ["target_cpu", "got 'z80'"]),
     ],
 )
