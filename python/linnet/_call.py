@@ -64,7 +64,8 @@ def _inputs(op, tensors):
     """Checked, and each in the format its kind has."""
     dtype = None
     for x, tensor in zip(op.inputs, tensors):
-        _check(tensor, x.name, x.shape, len(x.axes))
+        if not isinstance(tensor, torch.Tensor) or tensor.ndim != x.rank or not tensor.is_cpu:
+            _check(tensor, x.name, x.shape, x.rank)
         if tensor.dtype not in _FORMATS:
             raise TypeError(f"{x.name}: expected float32, bfloat16 or float16, got {tensor.dtype}")
         if x.kind == "data" and dtype is None:

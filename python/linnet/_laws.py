@@ -14,6 +14,7 @@ class Input:
     law_name: str  # in C++
     axes: str
     shape: str  # the axes as people write them: [B, T, HV, K]
+    rank: int
     kind: str  # "data", "gate" or "head"
 
 
@@ -34,7 +35,7 @@ def _op(name, inputs, law=None, rename=()):
         law_name, axes = word.split(":")
         kind = "head" if axes[0] == "U" else "gate" if law_name == "g" else "data"
         shape = "[" + ", ".join("HV" if axis == "U" else axis for axis in axes) + "]"
-        made.append(Input(rename.get(law_name, law_name), law_name, axes, shape, kind))
+        made.append(Input(rename.get(law_name, law_name), law_name, axes, shape, len(axes), kind))
     return Op(name, law or name, tuple(made))
 
 

@@ -154,6 +154,9 @@ class _Kernels:
         gradients = iter(backward(*tensors, grad_o, grad_final_state, *ctx.modes, wanted))
         return (*(next(gradients) if want else None for want in wanted), *(None for _ in range(10)))
 
+    def refuse_second(self, ctx, *_):
+        raise NotImplementedError(f"{self.op.name}: gradients of gradients are not there")
+
     # Registration
 
     def register(self):
@@ -172,6 +175,7 @@ class _Kernels:
         torch.library.register_fake(f"linnet::{backward}", self.backward_fake, lib=_LIBRARY)
         torch.library.register_autograd(f"linnet::{forward}", self.differentiate, setup_context=self.save,
                                         lib=_LIBRARY)
+        torch.library.register_autograd(f"linnet::{backward}", self.refuse_second, lib=_LIBRARY)
 
 
 for _op in OPS.values():

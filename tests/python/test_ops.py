@@ -274,6 +274,13 @@ def test_only_what_is_wanted_gets_a_gradient():
     assert not linnet.chunk_kda(*(t.detach() for t in x.values()))[0].requires_grad
 
 
+def test_gradients_of_gradients_are_refused():
+    x = make("kda")
+    gradient = torch.autograd.grad(call("kda", "chunk", x)[0].sum(), x["q"], create_graph=True)[0]
+    with pytest.raises(NotImplementedError, match="kda: gradients of gradients"):
+        gradient.sum().backward()
+
+
 def test_the_same_bits_every_time():
     x = make("kda", T=200)
     with torch.no_grad():
