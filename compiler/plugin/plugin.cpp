@@ -30,7 +30,8 @@ class Plugin : public Compiler {
       if (type == DType::f16 && !target.has_f16)
         throw UserError(fmt::format(
             "dtype: expected f32 or bf16 for {}, which cannot convert f16; got f16", target.cpu));
-    Schedule schedule{.chunk = request.chunk, .fuse_stages = !request.split};
+    Schedule schedule{
+        .chunk = request.chunk, .fuse_stages = !request.split, .sink_products = request.split};
     CpuKernel kernel = cpu::compile(TileProgram(graph_of(*module), schedule), target,
                                     {problem.state_v_first, request.grouped});
     kernel.value_block = problem.value_dim;

@@ -19,7 +19,7 @@ bool is_fusible(mlir::Operation* op) {
 TileProgram::TileProgram(GraphOp graph, const Schedule& schedule)
     : graph_(graph), schedule_(schedule) {
   form_loops();
-  sink_products();
+  if (schedule.sink_products) sink_products();
   place();
   verify();
 }
@@ -62,8 +62,8 @@ void TileProgram::form_loops() {
 }
 
 // Where stages are fused, a product that is added to another is summed on top of it. Where they are
-// not, the product of a map is made by the loop that adds it, to the same bits; rounding it on the
-// way would change them.
+// not, the product of a map is rounded on its way to the loop that adds it. Made by that loop it
+// has the bits of fused stages, at the price of work in order instead of in any.
 void TileProgram::sink_products() {
   llvm::DenseMap<Value, llvm::SmallVector<mlir::Operation*, 2>> readers;
   for (const Loop& loop : loops_) {

@@ -9,8 +9,11 @@
 namespace linnet {
 
 struct Schedule {
-  int64_t chunk = 16;            // tokens of a chunk; 1: the plain recurrence
-  bool fuse_stages = true;       // maps run inside the loop of the scan beside them, chunk by chunk
+  int64_t chunk = 16;       // tokens of a chunk; 1: the plain recurrence
+  bool fuse_stages = true;  // maps run inside the loop of the scan beside them, chunk by chunk
+  // Of stages apart: products of a map are made by the loop that adds them, to the bits of fused
+  // ones.
+  bool sink_products = false;
   int64_t register_rows = 8;     // rows of a block of sums kept in registers
   int64_t register_vectors = 2;  // vectors of a row of such a block
   int64_t warps = 0;             // of a block of a GPU kernel that treats one chunk; 0: by channels
