@@ -44,7 +44,7 @@ bool is_optional(const KernelArgument& a) {
          (a.is_output && a.name.starts_with("d"));
 }
 
-std::string shape_text(const KernelArgument& argument, const Problem& problem, Direction) {
+std::string shape_text(const KernelArgument& argument, const Problem& problem) {
   return letters(axes_of(argument, problem));
 }
 

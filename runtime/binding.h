@@ -63,7 +63,7 @@ class Binding {
 };
 
 // "[B, T, H, K]": how an argument is expected to be shaped.
-std::string shape_text(const KernelArgument& argument, const Problem& problem, Direction direction);
+std::string shape_text(const KernelArgument& argument, const Problem& problem);
 bool is_optional(const KernelArgument& argument);
 
 }  // namespace linnet

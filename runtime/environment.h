@@ -29,7 +29,14 @@ inline constexpr Variable compiler = {"LINNET_COMPILER",
 inline constexpr Variable jit = {"LINNET_JIT", "1",
                                  "0: never compile; a kernel that is not in the cache is an error"};
 
-inline constexpr Variable all[] = {cache_dir, cache_size, log, threads, compiler, jit};
+inline constexpr Variable cuda_driver = {"LINNET_CUDA_DRIVER", "libcuda.so.1",
+                                         "the CUDA driver's library"};
+inline constexpr Variable nvrtc = {"LINNET_NVRTC",
+                                   "Python's nvidia wheels, the CUDA toolkit, the system",
+                                   "NVIDIA's run-time compiler: the library or its folder"};
+
+inline constexpr Variable all[] = {cache_dir, cache_size, log,         threads,
+                                   compiler,  jit,        cuda_driver, nvrtc};
 
 // The variable's text, empty text included; nothing if it is not set.
 std::optional<std::string> get(const Variable& variable);

@@ -22,9 +22,6 @@ struct Target {
   static Target named(const std::string& cpu);
 };
 
-// Whether a block of value channels can be computed by itself: nothing sums over them.
-bool has_value_blocks(chunk::GraphOp graph);
-
 // What the caller's memory looks like, beyond the graph.
 struct MemoryOptions {
   bool state_v_first = false;  // states are [V, K]

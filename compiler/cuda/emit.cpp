@@ -46,9 +46,9 @@ void check(const TileProgram& program) {
 }
 
 // Adds up what value heads or chunks share: a range of blocks for each output, one after another.
-KernelSource write_gather(Writer& module, const std::string& name,
-                          const std::vector<Argument>& summed) {
-  KernelSource kernel{name + "_gather", Grid::gather, 256, 0};
+CudaKernel write_gather(Writer& module, const std::string& name,
+                        const std::vector<Argument>& summed) {
+  CudaKernel kernel{name + "_gather", CudaGrid::gather, 256, 0};
   std::string list;
   for (const Argument& a : summed) {
     kernel.parameters.insert(kernel.parameters.end(), {a.name + ".partial", a.name});

@@ -102,7 +102,7 @@ std::string KernelEmitter::pointer(const Argument& argument) {
   return argument.name + (argument.is_summed() ? "_partial" : "_ptr");
 }
 
-KernelSource KernelEmitter::emit(Writer& module) {
+CudaKernel KernelEmitter::emit(Writer& module) {
   auto is_kept = [&](Value v) { return program_.placement(v) == Placement::workspace; };
   stores_in_workspace_ = llvm::any_of(loop_.carried(), is_kept);
   for (mlir::Operation* op : loop_.body) stores_in_workspace_ |= is_kept(op->getResult(0));
@@ -112,7 +112,7 @@ KernelSource KernelEmitter::emit(Writer& module) {
 
   is_scan_ ? write_scan() : write_map();
 
-  KernelSource kernel;
+  CudaKernel kernel;
   std::string stage = "scan";
   if (loop_.scan) {
     if (auto name = chunk::ScanOp(loop_.scan).getStage()) stage = name->str();
@@ -120,7 +120,7 @@ KernelSource KernelEmitter::emit(Writer& module) {
     stage = llvm::cast<MapOp>(loop_.body.front()->getParentOp()).getStage().str();
   }
   kernel.name = chunk::GraphOp(program_.graph()).getSymName().str() + "_" + stage;
-  kernel.grid = is_scan_ ? Grid::sequences : Grid::chunks;
+  kernel.grid = is_scan_ ? CudaGrid::sequences : CudaGrid::chunks;
   kernel.threads = static_cast<int>(warps_ * 32);
   kernel.shared_bytes = static_cast<int>(memory_.most_used());
   kernel.value_blocks =

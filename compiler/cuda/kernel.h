@@ -29,7 +29,7 @@ class KernelEmitter {
  public:
   KernelEmitter(const TileProgram& program, const Workspace& workspace,
                 const std::vector<Argument>& arguments, size_t loop);
-  KernelSource emit(Writer& module);
+  CudaKernel emit(Writer& module);
 
  private:
   using Value = mlir::Value;

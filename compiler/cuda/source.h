@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/tile/program.h"
+#include "linnet/compiler.h"
 
 namespace linnet::cuda {
 
@@ -20,31 +21,13 @@ struct Argument {
   bool is_summed() const { return is_output && (key_heads || scope == chunk::Scope::head); }
 };
 
-// What a kernel has one block for.
-enum class Grid {
-  chunks,     // every chunk slot and value head
-  sequences,  // every sequence, value head and block of value channels
-  gather,     // every 256 numbers of the summed outputs, one output after another
-};
-
-struct KernelSource {
-  std::string name;
-  Grid grid;
-  int threads;
-  int shared_bytes;
-  int value_blocks = 1;  // for Grid::sequences
-  // In order: "q" for an argument's pointer, "dq.partial" for its partial sums, "workspace",
-  // "batch" (struct Batch of templates/sequence.cuh), "tokens" and "slots" (64-bit counts).
-  std::vector<std::string> parameters;
-};
-
 struct Source {
   std::string name;  // the graph's
   std::string text;
   int64_t chunk;
   int64_t workspace_bytes_per_slot;  // a slot is a chunk of one value head
   std::vector<Argument> arguments;
-  std::vector<KernelSource> kernels;  // in the order they are launched
+  std::vector<CudaKernel> kernels;  // in the order they are launched
 };
 
 // How a graph is run unless a tuner knows better: the plain recurrence (decode) is one kernel,

@@ -20,7 +20,7 @@ class Plugin : public Compiler {
     auto module = derive_for(*context, problem, request);
     int64_t block = request.value_block;
     if (block > 0 && block < problem.value_dim && problem.value_dim % block == 0 &&
-        cpu::has_value_blocks(graph_of(*module))) {
+        has_value_blocks(graph_of(*module))) {
       problem.value_dim = block;
       module = derive_for(*context, problem, request);
     }
@@ -49,9 +49,7 @@ class Plugin : public Compiler {
                         .chunk = source.chunk,
                         .workspace_bytes = source.workspace_bytes_per_slot};
     program.arguments = arguments_of(graph);
-    for (const auto& k : source.kernels)
-      program.kernels.push_back({k.name, static_cast<CudaGrid>(k.grid), k.threads, k.shared_bytes,
-                                 k.value_blocks, k.parameters});
+    program.kernels = source.kernels;
     return program;
   }
 

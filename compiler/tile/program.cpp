@@ -16,6 +16,22 @@ bool is_fusible(mlir::Operation* op) {
          llvm::isa<BroadcastOp, MaskOp, ValidOp, PlaceRowOp, DecayMaskOp, MatmulOp>(op);
 }
 
+bool has_value_blocks(GraphOp graph) {
+  bool independent = true;
+  graph.walk([&](mlir::Operation* op) {
+    if (auto matmul = llvm::dyn_cast<MatmulOp>(op)) {
+      Tile lhs = tile_of(matmul.getLhs());
+      independent &= axes_of(lhs)[matmul.getTransposeLhs() ? 0 : 1] != Axis::value;
+    } else if (auto reduce = llvm::dyn_cast<ReduceOp>(op)) {
+      for (int64_t dim : reduce.getDims())
+        independent &= axes_of(tile_of(reduce.getSource()))[dim] != Axis::value;
+    } else if (auto output = llvm::dyn_cast<OutputOp>(op)) {
+      independent &= has_axis(output.getValue().getType(), Axis::value);
+    }
+  });
+  return independent;
+}
+
 TileProgram::TileProgram(GraphOp graph, const Schedule& schedule)
     : graph_(graph), schedule_(schedule) {
   form_loops();

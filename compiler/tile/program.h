@@ -78,5 +78,7 @@ class TileProgram {
 // True for ops whose result can be computed element by element inside the reader's loops:
 // arithmetic, masks, broadcasts, and products.
 bool is_fusible(mlir::Operation* op);
+// Whether a block of value channels can be computed by itself: nothing sums over them.
+bool has_value_blocks(chunk::GraphOp graph);
 
 }  // namespace linnet

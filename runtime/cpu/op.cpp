@@ -26,7 +26,7 @@ std::vector<ArgumentInfo> CpuOp::arguments() const {
   std::vector<ArgumentInfo> infos;
   for (const KernelArgument& a : main_->kernel.arguments)
     infos.push_back(
-        {a.name, shape_text(a, problem, direction), a.result, a.is_output, is_optional(a)});
+        {a.name, shape_text(a, problem), a.result, a.is_output, is_optional(a)});
   infos.push_back({"cu_seqlens", "[N + 1]", DType::i64, false, true});
   if (direction == Direction::decode) {
     infos.push_back({"state", problem.state_v_first ? "[N, HV, V, K]" : "[N, HV, K, V]",

@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "linnet/error.h"
+#include "runtime/environment.h"
 
 namespace linnet::cuda {
 
 namespace {
 
 std::filesystem::path library_for(bool is_virtual) {
-  if (const char* chosen = std::getenv("LINNET_CUDA_DRIVER")) return chosen;
+  if (auto chosen = environment::get(environment::cuda_driver)) return *chosen;
   if (is_virtual)
     for (const auto& folder : own_folders())
       for (const char* where : {"virtual", "../lib/virtual"})

@@ -10,6 +10,7 @@
 
 #include "linnet/error.h"
 #include "runtime/cuda/library.h"
+#include "runtime/environment.h"
 
 namespace linnet::cuda {
 
@@ -70,8 +71,8 @@ void add_wheels(const fs::path& environment, std::vector<fs::path>& folders) {
 
 std::vector<fs::path> places() {
   std::vector<fs::path> folders;
-  if (const char* chosen = std::getenv("LINNET_NVRTC")) {
-    fs::path path(chosen);
+  if (auto chosen = environment::get(environment::nvrtc)) {
+    fs::path path(*chosen);
     return {fs::is_directory(path) ? path : path.parent_path()};
   }
   if (const char* environment = std::getenv("VIRTUAL_ENV")) add_wheels(environment, folders);

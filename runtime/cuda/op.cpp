@@ -18,6 +18,8 @@ struct Batch {
   int32_t sequences, heads, value_heads;
 };
 
+constexpr size_t kMostParameters = 144;  // of a kernel: 64 arguments, sums of each, and the rest
+
 bool is_summed(const KernelArgument& a) {
   return a.is_output && (a.key_heads || a.scope == ArgumentScope::head);
 }
@@ -59,8 +61,8 @@ class CudaCall {
     int64_t tokens = binding_.tokens;
     for (size_t k = 0; k < op_.program_.kernels.size(); ++k) {
       const CudaKernel& kernel = op_.program_.kernels[k];
-      std::array<DevicePointer, 80> addresses;
-      std::array<void*, 80> parameters;
+      std::array<DevicePointer, kMostParameters> addresses;
+      std::array<void*, kMostParameters> parameters;
       for (size_t i = 0; i < kernel.parameters.size(); ++i) {
         const std::string& name = kernel.parameters[i];
         addresses[i] = address_of(name, workspace);
@@ -128,14 +130,17 @@ class CudaCall {
 CudaOp::CudaOp(CudaProgram program, const std::string& image, std::shared_ptr<cuda::Device> device)
     : program_(std::move(program)), gpu_(std::move(device)), module_(gpu_, image) {
   for (const CudaKernel& kernel : program_.kernels)
+    if (kernel.parameters.size() > kMostParameters)
+      throw InternalError(
+          fmt::format("{} has {} parameters", kernel.name, kernel.parameters.size()));
+  for (const CudaKernel& kernel : program_.kernels)
     functions_.push_back(cuda::prepare(module_, kernel.name, kernel.shared_bytes));
 }
 
 std::vector<ArgumentInfo> CudaOp::arguments() const {
   std::vector<ArgumentInfo> infos;
   for (const KernelArgument& a : program_.arguments)
-    infos.push_back(
-        {a.name, shape_text(a, problem, direction), a.result, a.is_output, is_optional(a)});
+    infos.push_back({a.name, shape_text(a, problem), a.result, a.is_output, is_optional(a)});
   infos.push_back({"cu_seqlens", "[N + 1]", DType::i64, false, true});
   if (direction == Direction::decode)
     infos.push_back({"state", "[N, HV, K, V]", problem.state_dtype, true, true});
