@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace linnet {
 
@@ -48,6 +49,22 @@ std::string shape_text(const KernelArgument& argument, const Problem& problem) {
   return letters(axes_of(argument, problem));
 }
 
+std::vector<ArgumentInfo> common_arguments(const Problem& problem, Direction direction) {
+  auto state_shape = [&](const char* axes) {
+    return letters(axes + std::string(state_axes(problem)));
+  };
+  std::vector<ArgumentInfo> infos = {{"cu_seqlens", "[N + 1]", DType::i64, false, true}};
+  if (direction == Direction::decode) {
+    infos.push_back({"state", state_shape("NU"), problem.state_dtype, true, true});
+    infos.push_back({"slots", "[N]", DType::i64, false, true});
+  }
+  if (direction == Direction::forward) {
+    infos.push_back({"states", state_shape("SU"), DType::f32, true, true});
+    infos.push_back({"states_every", "[]", DType::f32, false, true});
+  }
+  return infos;
+}
+
 // Checks one call; sizes are fixed by the first argument that has them.
 class Binder {
  public:
@@ -80,7 +97,6 @@ class Binder {
 
   bool takes(std::string_view name) const {
     if (name == "cu_seqlens") return true;
-    if (rules_.on_gpu && (name == "slots" || name.starts_with("states"))) return false;
     if (name == "state" || name == "slots") return rules_.direction == Direction::decode;
     if (name == "states" || name == "states_every") return rules_.direction == Direction::forward;
     return std::any_of(rules_.arguments.begin(), rules_.arguments.end(),
@@ -150,17 +166,27 @@ class Binder {
              fmt::format("stride {}", t.strides[t.rank - 1]));
     if (numbers == 0) return;
     check_address(name, t);
-    if (rules_.on_gpu) check_dense(name, t);
+    if (rules_.on_gpu) check_alignment(name, t, axes);
   }
 
-  static void check_dense(std::string_view name, const Tensor& t) {
-    int64_t stride = 1;
-    for (int i = t.rank; i-- > 0; stride *= t.shape[i])
-      if (t.shape[i] > 1 && t.strides[i] != stride)
-        refuse(name, "a tensor without gaps on this device",
+  // Rows are copied in pieces of up to 16 bytes, as wide as whole rows allow; a state is copied as
+  // one matrix.
+  static void check_alignment(std::string_view name, const Tensor& t, const std::string& axes) {
+    bool is_state = t.rank == 4 && axes[3] != 'U' && axes[2] != 'H' && axes[2] != 'U';
+    if (is_state && t.shape[2] > 1 && t.strides[2] != t.shape[3])
+      refuse(name, "the matrix of a state without gaps on this device",
+             fmt::format("stride {} on axis 2", t.strides[2]));
+    auto width = static_cast<int64_t>(size_of(t.dtype));
+    if (t.rank == 4 && !is_state) width = std::gcd<int64_t>(t.shape[3] * width, 16);
+    if (reinterpret_cast<uintptr_t>(t.data) % width != 0)
+      refuse(name, fmt::format("an address that is a multiple of {} on this device", width),
+             fmt::format("{}", t.data));
+    auto size = static_cast<int64_t>(size_of(t.dtype));
+    for (int i = 0; i + 1 < t.rank && !is_state; ++i)
+      if (t.shape[i] > 1 && t.strides[i] * size % width != 0)
+        refuse(name,
+               fmt::format("strides of a multiple of {} numbers on this device", width / size),
                fmt::format("stride {} on axis {}", t.strides[i], i));
-    if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0)
-      refuse(name, "an address that is a multiple of 16 on this device", fmt::format("{}", t.data));
   }
 
   void bind_tensor(size_t i) {
@@ -230,6 +256,9 @@ class Binder {
       refuse(given.name, fmt::format("i32 or i64 [n], n >= {}", least),
              given.is_number ? "a number" : t.describe());
     if (t.shape[0] > 0) check_address(given.name, t);
+    if (rules_.on_gpu && t.shape[0] > 1 && t.strides[0] != 1)
+      refuse(given.name, "integers without gaps on this device",
+             fmt::format("stride {}", t.strides[0]));
     return t;
   }
 
@@ -241,11 +270,7 @@ class Binder {
     int64_t count = t.shape[0] - 1;
     b_.cu_seqlens_ = t;
     b_.sequences = count;
-    if (rules_.on_gpu) {  // its numbers are on the device
-      if (t.dtype != DType::i64 || t.strides[0] != 1)
-        refuse("cu_seqlens", "i64 without gaps on this device", t.describe());
-      return;
-    }
+    if (rules_.on_gpu) return;  // its numbers are on the device
     if (Binding::integer(t, 0) != 0)
       refuse("cu_seqlens", "0 first", std::to_string(Binding::integer(t, 0)));
     for (int64_t s = 0; s < count; ++s)
@@ -281,7 +306,8 @@ class Binder {
     const Tensor& t = integers(given, 0);
     if (t.shape[0] != b_.sequences)
       refuse("slots", fmt::format("one for each of {} sequences", b_.sequences), t.describe());
-    for (int64_t s = 0; s < b_.sequences; ++s) {
+    b_.slots_ = t;
+    for (int64_t s = 0; s < b_.sequences && !rules_.on_gpu; ++s) {
       int64_t slot = Binding::integer(t, s);
       if (slot >= rows || slot < -1)
         refuse("slots", fmt::format("-1 (left out) or a row of state, below {}", rows),
@@ -291,7 +317,6 @@ class Binder {
           refuse("slots", "a row for each sequence of its own",
                  fmt::format("{} at positions {} and {}", slot, other, s));
     }
-    b_.slots_ = t;
   }
 
   void bind_states() {
@@ -308,10 +333,13 @@ class Binder {
              fmt::format("{}", wish));
     b_.states_every = static_cast<int64_t>(wish);
     if (states->is_number) refuse("states", "a tensor", "a number");
-    fits('S', b_.first_state(b_.sequences));
+    // Lengths that are on the device are not known here: the caller knows how many states there
+    // are.
+    if (!rules_.on_gpu || b_.is_batch()) fits('S', b_.first_state(b_.sequences));
     check("states", states->tensor, DType::f32, std::string("SU") + state_axes(problem_), true,
           true);
     const Tensor& t = states->tensor;
+    b_.states_count = t.shape[0];
     b_.states = {static_cast<char*>(t.data), t.strides[0], t.strides[1], t.strides[2]};
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "linnet/compiler.h"
+#include "linnet/device.h"
 #include "linnet/tensor.h"
 
 namespace linnet {
@@ -25,8 +26,8 @@ class Binding {
     int64_t chunk;
     const Problem& problem;
     Direction direction;
-    // A GPU: memory is not looked at, tensors have no gaps, offsets are i64, and states are one
-    // tensor in and one out.
+    // A GPU: memory is not looked at, rows are aligned for wide copies, and offsets, slots and the
+    // matrix of a state have no gaps.
     bool on_gpu = false;
   };
   // Checks `given` against the rules. Throws UserError that names the argument, what was expected
@@ -43,11 +44,13 @@ class Binding {
   // Where a token argument's first row of a sequence is.
   const BoundTensor& operator[](size_t argument) const { return tensors_[argument]; }
   bool is_batch() const { return !cu_seqlens_.data; }
-  const void* offsets() const { return cu_seqlens_.data; }
+  const Tensor& cu_seqlens() const { return cu_seqlens_; }
+  const Tensor& slots() const { return slots_; }
   int64_t batch_tokens() const { return batch_tokens_; }
 
   BoundTensor states;  // where the states between chunks go; head_step and batch_step as for others
   int64_t states_every = 0;                     // tokens between two of them
+  int64_t states_count = 0;                     // of all sequences
   int64_t first_state(int64_t sequence) const;  // among all states
 
  private:
@@ -65,5 +68,7 @@ class Binding {
 // "[B, T, H, K]": how an argument is expected to be shaped.
 std::string shape_text(const KernelArgument& argument, const Problem& problem);
 bool is_optional(const KernelArgument& argument);
+// What every op takes besides the arguments of its law.
+std::vector<ArgumentInfo> common_arguments(const Problem& problem, Direction direction);
 
 }  // namespace linnet

@@ -5,29 +5,52 @@
 
 namespace linnet {
 
-// What a launch is about. Without offsets every sequence has `tokens` tokens.
+// A tensor of the caller's, and the numbers between two sequences of a batch, two heads, and two
+// tokens of it.
+template <class T>
+struct Tensor {
+  T* data;
+  i64 batch_step, head_step, row_step;
+
+  __device__ T* of_head(int head) const { return data + head * head_step; }
+};
+
+// Integers of the caller's, of 32 or 64 bits.
+struct Integers {
+  const void* data;
+  int wide;
+
+  __device__ i64 operator[](int i) const {
+    return wide ? static_cast<const i64*>(data)[i] : static_cast<const int*>(data)[i];
+  }
+};
+
+// What a launch is about. Without offsets every sequence has `tokens` tokens; without slots it has
+// the state of its own number.
 struct Batch {
-  const i64* cu_seqlens;
+  Integers cu_seqlens, slots;
   i64 tokens;
   int sequences, heads, value_heads;
 
   __device__ i64 start(int sequence) const {
-    return cu_seqlens ? cu_seqlens[sequence] : sequence * tokens;
+    return cu_seqlens.data ? cu_seqlens[sequence] : sequence * tokens;
   }
 };
 
 // A chunk of one head of one sequence.
 struct Chunk {
-  i64 first;     // its first token
+  int element;   // of the batch; packed sequences are one
+  i64 first;     // its first token there
   int rows;      // its tokens, at most the chunk size
   int head;      // value head
   int key_head;  // the head of q and k that it shares
   i64 slot;      // its place in the workspace
 
-  // The first number of the chunk in a tensor of [tokens, heads, width].
+  // The first row of a head's part of the chunk.
   template <class T>
-  __device__ T* at(T* tensor, int heads, int own_head, int width) const {
-    return tensor + (first * heads + own_head) * width;
+  __device__ T* at(const Tensor<T>& tensor, int own_head) const {
+    return tensor.data + element * tensor.batch_step + first * tensor.row_step +
+           own_head * tensor.head_step;
   }
 };
 
@@ -56,7 +79,8 @@ __device__ inline Chunk find_chunk(const Batch& batch, i64 block) {
   Chunk chunk;
   i64 offset = (slot - first_slot<C>(batch, low)) * C;
   i64 left = batch.start(low + 1) - batch.start(low) - offset;
-  chunk.first = batch.start(low) + offset;
+  chunk.element = batch.cu_seqlens.data ? 0 : low;
+  chunk.first = batch.cu_seqlens.data ? batch.start(low) + offset : offset;
   chunk.rows = static_cast<int>(left < 0 ? 0 : left < C ? left : C);
   chunk.head = static_cast<int>(block % batch.value_heads);
   chunk.key_head = chunk.head / (batch.value_heads / batch.heads);
@@ -64,11 +88,35 @@ __device__ inline Chunk find_chunk(const Batch& batch, i64 block) {
   return chunk;
 }
 
+// Where states between chunks go: one every `every` tokens of a sequence, `count` of all of them,
+// those of a sequence behind those of the one before it.
+struct States {
+  Tensor<float> tensor;
+  i64 count, every;
+
+  __device__ i64 of_length(i64 length) const { return (length + every - 1) / every; }
+};
+// Those of one sequence and head.
+template <int C>
+struct OwnStates {
+  float* first;  // null: none are wanted
+  i64 step, count;
+  int chunks;  // between two
+
+  // Where the state before a chunk goes; null: nowhere.
+  __device__ float* at(i64 chunk) const {
+    if (!first || static_cast<int>(chunk) % chunks != 0) return nullptr;
+    int index = static_cast<int>(chunk) / chunks;
+    return index < count ? first + index * step : nullptr;
+  }
+};
+
 // What a block of a scan works on: a sequence, a head, and some value channels.
 template <int C>
 struct Sequence {
   Batch batch;
   int sequence, head, first_value;
+  i64 slot;  // its state's place; negative: the sequence is left out
   i64 first, length;
 
   template <int Values>
@@ -78,6 +126,7 @@ struct Sequence {
     s.first_value = static_cast<int>(block % value_blocks) * Values;
     s.head = static_cast<int>(block / value_blocks % batch.value_heads);
     s.sequence = static_cast<int>(block / value_blocks / batch.value_heads);
+    s.slot = batch.slots.data ? batch.slots[s.sequence] : s.sequence;
     s.first = batch.start(s.sequence);
     s.length = batch.start(s.sequence + 1) - s.first;
     return s;
@@ -86,18 +135,36 @@ struct Sequence {
   __device__ Chunk chunk(i64 i) const {
     Chunk chunk;
     i64 left = length - i * C;
-    chunk.first = first + i * C;
+    chunk.element = batch.cu_seqlens.data ? 0 : sequence;
+    chunk.first = (batch.cu_seqlens.data ? first : 0) + i * C;
     chunk.rows = static_cast<int>(left < C ? left : C);
     chunk.head = head;
     chunk.key_head = head / (batch.value_heads / batch.heads);
     chunk.slot = (first_slot<C>(batch, sequence) + i) * batch.value_heads + head;
     return chunk;
   }
-  // Of a tensor with one K x V state for each sequence and value head; none if there is no tensor.
+  // Of a tensor with one state for each slot and value head; none if there is no tensor.
   template <class T>
-  __device__ T* state(T* tensor, int size) const {
-    return tensor ? tensor + (static_cast<i64>(sequence) * batch.value_heads + head) * size
-                  : nullptr;
+  __device__ T* state(const Tensor<T>& tensor) const {
+    return tensor.data ? tensor.data + slot * tensor.batch_step + head * tensor.head_step : nullptr;
+  }
+  // Which of the states between chunks are its own: it counts those of the sequences before it.
+  __device__ OwnStates<C> own(const States& states) const {
+    OwnStates<C> own{nullptr, states.tensor.batch_step, 0, 1};
+    if (!states.tensor.data) return own;
+    i64 before = 0;
+    if (batch.cu_seqlens.data) {
+      for (int s = lane(); s < sequence; s += 32)
+        before += states.of_length(batch.start(s + 1) - batch.start(s));
+#pragma unroll
+      for (int far = 16; far > 0; far /= 2) before += __shfl_xor_sync(0xffffffffu, before, far);
+    } else {
+      before = sequence * states.of_length(batch.tokens);
+    }
+    own.first = states.tensor.data + before * own.step + head * states.tensor.head_step;
+    own.count = states.count - before;
+    own.chunks = static_cast<int>(states.every / C);
+    return own;
   }
 };
 

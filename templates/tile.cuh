@@ -323,23 +323,32 @@ __device__ inline void write_block(E* to, const Tile<R, N, S>& a, int rows = R) 
       }
 }
 
-// A state of K x V numbers in memory, on its side in registers: rows are value channels from
-// `first_value` on, columns are key channels. No state is a state of zeros.
-template <class T, int V>
-__device__ inline T load_state(const float* from, int first_value) {
+// How a state lies in memory: [K, V] or [V, K].
+enum class StateOrder { k_first, v_first };
+
+template <StateOrder Order, int K, int V>
+__device__ inline int place_in_state(int key, int value) {
+  return Order == StateOrder::k_first ? key * V + value : value * K + key;
+}
+
+// A state in memory, on its side in registers: rows are value channels from `first_value` on,
+// columns are key channels. No state is a state of zeros.
+template <class T, StateOrder Order, int V, class E>
+__device__ inline T load_state(const E* from, int first_value) {
+  constexpr int K = T::kColumns;
   return generate<T>([=](int i, int j) {
-    bool take = from && first_value + i < V && j < T::kColumns;
-    return take ? from[static_cast<i64>(j) * V + first_value + i] : 0.f;
+    bool take = from && first_value + i < V && j < K;
+    return take ? to_f32(from[place_in_state<Order, K, V>(j, first_value + i)]) : 0.f;
   });
 }
-template <int V, int R, int N, class S>
-__device__ inline void store_state(float* to, const Tile<R, N, S>& a, int first_value) {
-  using T = Tile<R, N, S>;
+template <StateOrder Order, int V, class E, int R, int K, class S>
+__device__ inline void store_state(E* to, const Tile<R, K, S>& a, int first_value) {
+  using T = Tile<R, K, S>;
   if (!to) return;
   for_each<T>([&](int m, int n, int e) {
     int i = T::row(m, e), j = T::column(n, e);
-    if (T::owns(m, n) && i < R && first_value + i < V && j < N)
-      to[static_cast<i64>(j) * V + first_value + i] = a.x[m][n][e];
+    if (T::owns(m, n) && i < R && first_value + i < V && j < K)
+      to[place_in_state<Order, K, V>(j, first_value + i)] = from_f32<E>(a.x[m][n][e]);
   });
 }
 

@@ -52,7 +52,8 @@ CudaKernel write_gather(Writer& module, const std::string& name,
   std::string list;
   for (const Argument& a : summed) {
     kernel.parameters.insert(kernel.parameters.end(), {a.name + ".partial", a.name});
-    list += fmt::format("const float* {0}_partial, {1}* {0}_ptr, ", a.name, element_of(a.storage));
+    list += fmt::format("const Tensor<float> {0}_partial, const Tensor<{1}> {0}_tensor, ", a.name,
+                        element_of(a.storage));
   }
   kernel.parameters.insert(kernel.parameters.end(), {"batch", "tokens", "slots"});
   module.comment("A block for every 256 numbers of the outputs that value heads or chunks share.");
@@ -62,7 +63,6 @@ CudaKernel write_gather(Writer& module, const std::string& name,
                   kernel.name, list),
       [&] {
         module.line("using cta = Cta<8>;");
-        module.line("const int group = batch.value_heads / batch.heads;");
         module.line("i64 block = blockIdx.x;");
         for (const Argument& a : summed) {
           bool by_head = a.scope == Scope::head;
@@ -72,12 +72,12 @@ CudaKernel write_gather(Writer& module, const std::string& name,
           module.block(fmt::format("if (block < {}_blocks)", a.name), [&] {
             if (by_head)
               module.line(
-                  "gather_slots<cta>({0}_ptr, {0}_partial, block, slots, batch.value_heads, {1});",
+                  "gather_slots<cta>({0}_tensor, {0}_partial.data, block, slots, "
+                  "batch.value_heads, {1});",
                   a.name, a.row);
             else
               module.line(
-                  "gather_heads<cta>({0}_ptr, {0}_partial, block, tokens * batch.heads, group, "
-                  "{1});",
+                  "gather_heads<cta>({0}_tensor, {0}_partial.data, block, batch, tokens, {1});",
                   a.name, a.row);
             module.line("return;");
           });
@@ -95,7 +95,7 @@ Schedule default_schedule(GraphOp graph) {
   return {.chunk = tokens, .fuse_stages = tokens == 1 && llvm::hasSingleElement(scans)};
 }
 
-Source emit(const TileProgram& program) {
+Source emit(const TileProgram& program, const Memory& memory) {
   check(program);
   GraphOp graph = program.graph();
   Workspace workspace(program);
@@ -114,7 +114,8 @@ Source emit(const TileProgram& program) {
   module.line("extern __shared__ __align__(16) unsigned char shared[];");
   for (size_t i = 0; i < program.loops().size(); ++i) {
     module.blank();
-    source.kernels.push_back(KernelEmitter(program, workspace, source.arguments, i).emit(module));
+    source.kernels.push_back(
+        KernelEmitter(program, workspace, source.arguments, memory, i).emit(module));
   }
   std::vector<Argument> summed;
   for (const Argument& a : source.arguments)

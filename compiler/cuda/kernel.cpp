@@ -15,12 +15,13 @@ int64_t rank(Value value) { return llvm::cast<mlir::RankedTensorType>(value.getT
 
 // What the emitted text uses of the templates, and must not name otherwise.
 const char* kReserved[] = {
-    "batch",     "chunk",      "column_sums", "constant",  "cta",        "cumsum",  "decay_apply",
-    "decay_dot", "decay_mask", "generate",    "group",     "i",          "keep",    "lane",
-    "load",      "map",        "pack",        "place_row", "product",    "quad",    "record",
-    "round_to",  "row",        "row_sums",    "sequence",  "shared",     "shuffle", "sigmoid",
-    "softplus",  "store",      "take_row",    "total",     "transposed", "warp",    "workspace",
-    "element",   "maximum",    "negative",    "quotient",  "at_least",   "choose",  "rounded"};
+    "batch",     "chunk",      "column_sums", "constant",   "cta",        "cumsum",   "decay_apply",
+    "decay_dot", "decay_mask", "generate",    "group",      "i",          "keep",     "lane",
+    "load",      "map",        "pack",        "place_row",  "product",    "quad",     "record",
+    "round_to",  "row",        "row_sums",    "sequence",   "shared",     "shuffle",  "sigmoid",
+    "softplus",  "store",      "take_row",    "total",      "transposed", "warp",     "workspace",
+    "element",   "maximum",    "states",      "own_states", "negative",   "quotient", "at_least",
+    "choose",    "rounded"};
 
 // Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
 constexpr int64_t kMostStagedBytes = 72 * 1024;
@@ -34,10 +35,12 @@ int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16);
 }  // namespace
 
 KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& workspace,
-                             const std::vector<Argument>& arguments, size_t loop)
+                             const std::vector<Argument>& arguments, const Memory& memory,
+                             size_t loop)
     : program_(program),
       workspace_(workspace),
       arguments_(arguments),
+      caller_(memory),
       loop_index_(loop),
       loop_(program.loops()[loop]),
       is_scan_(loop_.order != Order::any),
@@ -97,9 +100,13 @@ const Argument& KernelEmitter::argument(llvm::StringRef name) const {
   throw InternalError(fmt::format("cuda: no argument {}", name.str()));
 }
 
-std::string KernelEmitter::pointer(const Argument& argument) {
+std::string KernelEmitter::tensor(const Argument& argument) {
   used_arguments_.insert(argument.name);
-  return argument.name + (argument.is_summed() ? "_partial" : "_ptr");
+  return argument.name + (argument.is_summed() ? "_partial" : "_tensor");
+}
+
+bool KernelEmitter::keeps_states() const {
+  return is_scan_ && caller_.direction == Direction::forward;
 }
 
 CudaKernel KernelEmitter::emit(Writer& module) {
@@ -130,8 +137,15 @@ CudaKernel KernelEmitter::emit(Writer& module) {
   for (const Argument& a : arguments_) {
     if (!used_arguments_.contains(a.name)) continue;
     kernel.parameters.push_back(a.is_summed() ? a.name + ".partial" : a.name);
-    list += fmt::format("{}{}* {}, ", a.is_output ? "" : "const ",
-                        a.is_summed() ? "float" : element_of(a.storage), pointer(a));
+    if (a.scope == Scope::constant)
+      list += fmt::format("const float {}, ", a.name);
+    else
+      list += fmt::format("const Tensor<{}{}> {}, ", a.is_output ? "" : "const ",
+                          a.is_summed() ? "float" : element_of(a.storage), tensor(a));
+  }
+  if (keeps_states()) {
+    kernel.parameters.push_back("states");
+    list += "const States states, ";
   }
   if (uses_workspace_) {
     kernel.parameters.push_back("workspace");
@@ -144,7 +158,8 @@ CudaKernel KernelEmitter::emit(Writer& module) {
                                         "channels; value channels lie along the rows of tiles.",
                                         value_block_)
                           : "A block for every chunk and value head.");
-  module.block(fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({})",
+  // Left to itself ptxas spills a few bytes to fit one more block: one is what is asked for.
+  module.block(fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 1) {}({})",
                            kernel.threads, kernel.name, list),
                [&] {
                  module.line("using cta = Cta<{}>;", warps_);
@@ -215,19 +230,21 @@ void KernelEmitter::write_scan() {
   int64_t blocks = (value_dim_ + value_block_ - 1) / value_block_;
   body_.line("const auto sequence = Sequence<{}>::find<{}>(batch, blockIdx.x, {});", chunk_,
              value_block_, blocks);
+  if (caller_.direction == Direction::decode) body_.line("if (sequence.slot < 0) return;");
   write_fetch();
   std::vector<std::string> fetched;
   std::swap(fetched, declarations_);
   load_shared_arguments();
+  std::string order = caller_.state_v_first ? "StateOrder::v_first" : "StateOrder::k_first";
   for (auto [argument, init] : llvm::zip(loop_.carried(), loop_.init())) {
     auto input = program_.origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cuda: a scan starts from something that is not an input");
     std::string name = name_for(argument);
-    body_.line("{0} {1} = load_state<{0}, {2}>(sequence.state({3}, {4}), sequence.first_value);",
-               type_of(argument), name, value_dim_, pointer(this->argument(input.getName())),
-               key_dim_ * value_dim_);
+    body_.line("{0} {1} = load_state<{0}, {2}, {3}>(sequence.state({4}), sequence.first_value);",
+               type_of(argument), name, order, value_dim_, tensor(this->argument(input.getName())));
     homes_[argument].registers = name;
   }
+  if (keeps_states()) body_.line("const auto own_states = sequence.own(states);");
   // One turn more than there are chunks: the first does nothing but fetch.
   bool ahead = stages_ > 1;
   std::string head =
@@ -249,6 +266,9 @@ void KernelEmitter::write_scan() {
                           return !v.getDefiningOp<InputOp>() && rank(v) == 0;
                         }));
     for (const std::string& line : fetched) body_.line("{}", line);
+    if (keeps_states())
+      body_.line("store_state<{}, {}>(own_states.at(turn), {}, sequence.first_value);", order,
+                 value_dim_, homes_[loop_.carried()[0]].registers);
     load_scalars();
     write_turn();
     for (auto [argument, next] : llvm::zip(loop_.carried(), loop_.next()))
@@ -258,8 +278,8 @@ void KernelEmitter::write_scan() {
   for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
     for (size_t i = 0; i < loop_.carried().size(); ++i)
       if (output.getValue() == loop_.scan->getOpResult(i))
-        body_.line("store_state<{}>(sequence.state({}, {}), {}, sequence.first_value);", value_dim_,
-                   pointer(argument(output.getName())), key_dim_ * value_dim_,
+        body_.line("store_state<{}, {}>(sequence.state({}), {}, sequence.first_value);", order,
+                   value_dim_, tensor(argument(output.getName())),
                    homes_[loop_.carried()[i]].registers);
 }
 
@@ -309,16 +329,18 @@ void KernelEmitter::load_shared_arguments() {
     const Argument& a = argument(input.getName());
     std::string own =
         a.key_heads ? fmt::format("{} / (batch.value_heads / batch.heads)", head) : head;
-    std::string at = a.scope == Scope::constant ? "0" : fmt::format("({}) * {}", own, a.row);
-    if (rank(value) == 0) {
+    if (a.scope == Scope::constant) {  // a parameter
+      used_arguments_.insert(a.name);
+      names_.insert(a.name);
+      homes_[value].scalar = a.name;
+    } else if (rank(value) == 0) {
       std::string name = name_for(value);
-      body_.line("const float {} = to_f32({}[{}]);", name, pointer(a),
-                 a.scope == Scope::constant ? "0" : own);
+      body_.line("const float {} = to_f32(*{}.of_head({}));", name, tensor(a), own);
       homes_[value].scalar = name;
     } else {
       Shared to = declare_vector(value);
-      statement(fmt::format("load_vector<cta, {0}>({1}, {2} + {3}, 1, {0});", a.row, to.name,
-                            pointer(a), at),
+      statement(fmt::format("load_vector<cta, {0}>({1}, {2}.of_head({3}), 1, {0});", a.row, to.name,
+                            tensor(a), own),
                 {to.place});
     }
   }
@@ -343,30 +365,27 @@ void KernelEmitter::load_scalars() {
   }
 }
 
-std::string KernelEmitter::rows_of(const Argument& a, int64_t width) {
+std::string KernelEmitter::rows_of(const Argument& a) {
   bool by_key = a.key_heads && !a.is_output;
-  return fmt::format("chunk.at({}, {}, {}, {})", pointer(a),
-                     by_key ? "batch.heads" : "batch.value_heads",
-                     by_key ? "chunk.key_head" : "chunk.head", width);
+  return fmt::format("chunk.at({}, {})", tensor(a), by_key ? "chunk.key_head" : "chunk.head");
 }
 
 void KernelEmitter::load_token_input(InputOp input) {
   const Argument& a = argument(input.getName());
   Value value = input;
-  const char* heads = a.key_heads ? "batch.heads" : "batch.value_heads";
   if (rank(value) == 1) {
     Shared to = declare_vector(value);
-    return statement(fmt::format("load_vector<cta, {}>({}, {}, {}, chunk.rows);", chunk_, to.name,
-                                 rows_of(a, 1), heads),
+    return statement(fmt::format("load_vector<cta, {}>({}, {}, {}.row_step, chunk.rows);", chunk_,
+                                 to.name, rows_of(a), tensor(a)),
                      {to.place});
   }
   std::string element = element_of(a.storage);
   Shared to = declare_tile(value, element, false, name_for(value));
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
   statement(
-      fmt::format("load_rows<cta, {}>({}, {}{}, {} * {}, chunk.rows, {});",
-                  copy_bytes(a.row * bytes_of(element)), to.name, rows_of(a, a.row),
-                  sliced ? " + sequence.first_value" : "", heads, a.row,
+      fmt::format("load_rows<cta, {}>({}, {}{}, {}.row_step, chunk.rows, {});",
+                  copy_bytes(a.row * bytes_of(element)), to.name, rows_of(a),
+                  sliced ? " + sequence.first_value" : "", tensor(a),
                   sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
       {to.place});
 }
@@ -442,22 +461,22 @@ void KernelEmitter::store_output(OutputOp output, Value value) {
   std::string element = a.is_summed() ? "float" : element_of(a.storage);
   if (rank(value) == 1) {
     std::string from = vector(value);
-    return statement(fmt::format("store_vector<cta>({}, batch.value_heads, {}, chunk.rows);",
-                                 rows_of(a, 1), from));
+    return statement(fmt::format("store_vector<cta>({}, {}.row_step, {}, chunk.rows);", rows_of(a),
+                                 tensor(a), from));
   }
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
   std::string from = view(value, element);
   statement(fmt::format(
-      "store_rows<cta, {}>({}{}, batch.value_heads * {}, {}, chunk.rows, {});",
-      copy_bytes(a.row * bytes_of(element)), rows_of(a, a.row),
-      sliced ? " + sequence.first_value" : "", a.row, from,
+      "store_rows<cta, {}>({}{}, {}.row_step, {}, chunk.rows, {});",
+      copy_bytes(a.row * bytes_of(element)), rows_of(a), sliced ? " + sequence.first_value" : "",
+      tensor(a), from,
       sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)));
 }
 
 // One share for every chunk; they are added up by the gathering kernel.
 void KernelEmitter::store_head_output(const Argument& a, Value value) {
   if (is_scan_) throw InternalError("cuda: a scan makes a result of a head");
-  std::string at = fmt::format("{} + chunk.slot * {}", pointer(a), a.row);
+  std::string at = fmt::format("{}.data + chunk.slot * {}", tensor(a), a.row);
   if (rank(value) == 0) {
     std::string text = number(value);
     return statement(fmt::format("if (threadIdx.x == 0) *({}) = {};", at, text));
@@ -472,7 +491,7 @@ void KernelEmitter::zero_head_outputs() {
     auto loop = program_.loop_of(output.getValue());
     if ((loop ? *loop : program_.loops().size() - 1) != loop_index_) continue;
     const Argument& a = argument(output.getName());
-    body_.line("zero_slot<cta>({} + chunk.slot * {}, {});", pointer(a), a.row, a.row);
+    body_.line("zero_slot<cta>({}.data + chunk.slot * {}, {});", tensor(a), a.row, a.row);
   }
 }
 

@@ -28,7 +28,7 @@ struct Home {
 class KernelEmitter {
  public:
   KernelEmitter(const TileProgram& program, const Workspace& workspace,
-                const std::vector<Argument>& arguments, size_t loop);
+                const std::vector<Argument>& arguments, const Memory& memory, size_t loop);
   CudaKernel emit(Writer& module);
 
  private:
@@ -56,8 +56,9 @@ class KernelEmitter {
   std::vector<Value> values_read() const;
   bool is_last_loop() const { return loop_index_ + 1 == program_.loops().size(); }
   const Argument& argument(llvm::StringRef name) const;
-  std::string pointer(const Argument& argument);                 // its parameter, noted as used
-  std::string rows_of(const Argument& argument, int64_t width);  // its rows of this chunk
+  std::string tensor(const Argument& argument);   // its parameter, noted as used
+  std::string rows_of(const Argument& argument);  // its first row of this chunk
+  bool keeps_states() const;        // hands out the states between chunks if the caller wants them
   std::string record(Value value);  // a stored value's place in this chunk's record
 
   // values.cpp: values as expressions, and their ways between registers and shared memory.
@@ -124,6 +125,7 @@ class KernelEmitter {
   const TileProgram& program_;
   const Workspace& workspace_;
   const std::vector<Argument>& arguments_;
+  const Memory& caller_;
   size_t loop_index_;
   const Loop& loop_;
   std::vector<mlir::Operation*>

@@ -34,7 +34,14 @@ struct Source {
 // anything else a kernel for each stage.
 Schedule default_schedule(chunk::GraphOp graph);
 
+// What the caller has in memory, and what the kernels are for: forward hands out states between
+// chunks, decode finds its states by slots.
+struct Memory {
+  Direction direction = Direction::forward;
+  bool state_v_first = false;  // states are [V, K]
+};
+
 // Throws UserError for a schedule these kernels do not know.
-Source emit(const TileProgram& program);
+Source emit(const TileProgram& program, const Memory& memory = {});
 
 }  // namespace linnet::cuda

@@ -42,7 +42,8 @@ class Plugin : public Compiler {
     auto context = make_context();
     auto module = derive_for(*context, request.problem, request);
     auto graph = graph_of(*module);
-    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
+    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)),
+                                     {request.direction, request.problem.state_v_first});
     CudaProgram program{.name = source.name,
                         .source = source.text,
                         .headers = embedded_templates(),

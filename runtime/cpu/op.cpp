@@ -25,19 +25,9 @@ std::shared_ptr<const LoadedKernel> CpuOp::variant(const CpuRequest& request) co
 std::vector<ArgumentInfo> CpuOp::arguments() const {
   std::vector<ArgumentInfo> infos;
   for (const KernelArgument& a : main_->kernel.arguments)
-    infos.push_back(
-        {a.name, shape_text(a, problem), a.result, a.is_output, is_optional(a)});
-  infos.push_back({"cu_seqlens", "[N + 1]", DType::i64, false, true});
-  if (direction == Direction::decode) {
-    infos.push_back({"state", problem.state_v_first ? "[N, HV, V, K]" : "[N, HV, K, V]",
-                     problem.state_dtype, true, true});
-    infos.push_back({"slots", "[N]", DType::i64, false, true});
-  }
-  if (direction == Direction::forward) {
-    infos.push_back({"states", problem.state_v_first ? "[S, HV, V, K]" : "[S, HV, K, V]",
-                     DType::f32, true, true});
-    infos.push_back({"states_every", "[]", DType::f32, false, true});
-  }
+    infos.push_back({a.name, shape_text(a, problem), a.result, a.is_output, is_optional(a)});
+  std::vector<ArgumentInfo> common = common_arguments(problem, direction);
+  infos.insert(infos.end(), common.begin(), common.end());
   return infos;
 }
 

@@ -51,7 +51,7 @@ class Gpu : public Device::Impl {
   void synchronise() const override { gpu_->synchronise(); }
 
   Op build(const Problem& problem, const BuildOptions& options) const override {
-    check(problem, options);
+    check(options);
     bool decode = options.direction == Direction::decode;
     CudaRequest request{problem, options.direction,
                         options.chunk ? options.chunk
@@ -73,13 +73,10 @@ class Gpu : public Device::Impl {
   }
 
  private:
-  static void check(const Problem& problem, const BuildOptions& options) {
+  static void check(const BuildOptions& options) {
     auto refuse = [](const char* name, const char* expected, const std::string& given) {
       throw UserError(fmt::format("{}: expected {} on a GPU, got {}", name, expected, given));
     };
-    if (problem.state_dtype != DType::f32)
-      refuse("state_dtype", "f32", name_of(problem.state_dtype));
-    if (problem.state_v_first) refuse("state_v_first", "false", "true");
     if (!options.target_cpu.empty()) refuse("target_cpu", "nothing", options.target_cpu);
     if (options.direction == Direction::decode && options.chunk > 1)
       refuse("chunk", "1 for decode", std::to_string(options.chunk));

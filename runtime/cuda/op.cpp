@@ -11,13 +11,35 @@ using cuda::DevicePointer;
 
 namespace {
 
-// struct Batch of templates/sequence.cuh.
+// What kernels take, as templates/sequence.cuh has it.
+struct TensorParameter {
+  DevicePointer data;
+  int64_t batch_step, head_step, row_step;
+};
+struct Integers {
+  DevicePointer data;
+  int32_t wide;
+};
 struct Batch {
-  DevicePointer cu_seqlens;
+  Integers cu_seqlens, slots;
   int64_t tokens;
   int32_t sequences, heads, value_heads;
 };
+struct States {
+  TensorParameter tensor;
+  int64_t count, every;
+};
 
+Integers integers_of(const Tensor& tensor) {
+  return {std::bit_cast<DevicePointer>(tensor.data), tensor.dtype == DType::i64};
+}
+
+TensorParameter parameter_of(const BoundTensor& tensor) {
+  return {std::bit_cast<DevicePointer>(tensor.data), tensor.batch_step, tensor.head_step,
+          tensor.row_step};
+}
+
+constexpr size_t kAlignment = 256;       // bytes, of everything in a workspace
 constexpr size_t kMostParameters = 144;  // of a kernel: 64 arguments, sums of each, and the rest
 
 bool is_summed(const KernelArgument& a) {
@@ -35,9 +57,7 @@ class CudaCall {
     const auto& arguments = op.program_.arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const KernelArgument& a = arguments[i];
-      // An output nobody wants is still written.
-      bool needs_place = a.scope == ArgumentScope::constant || (a.is_output && !binding[i].data);
-      if (needs_place) places_[i] = reserve(numbers_of(a) * size_of(a.result));
+      if (is_placed(i)) places_[i] = reserve(numbers_of(a) * size_of(a.result));
       int64_t shares = a.scope == ArgumentScope::head ? slots_ : binding.tokens;
       if (is_summed(a)) partials_[i] = reserve(shares * binding.value_heads * row_of(a) * 4);
     }
@@ -46,30 +66,27 @@ class CudaCall {
   size_t workspace_bytes() const { return bytes_; }
 
   void run(DevicePointer workspace, cuda::Handle stream) {
-    const auto& driver = op_.gpu_->driver();
-    const auto& arguments = op_.program_.arguments;
-    // Numbers reach the device by a memset, which a graph can capture.
-    for (size_t i = 0; i < arguments.size(); ++i)
-      if (arguments[i].scope == ArgumentScope::constant)
-        driver.check(
-            driver.cuMemsetD32Async(workspace + places_[i],
-                                    std::bit_cast<uint32_t>(binding_[i].number), 1, stream),
-            arguments[i].name);
-    Batch batch{std::bit_cast<DevicePointer>(binding_.offsets()), binding_.batch_tokens(),
-                static_cast<int32_t>(binding_.sequences), static_cast<int32_t>(binding_.heads),
+    Batch batch{integers_of(binding_.cu_seqlens()),
+                integers_of(binding_.slots()),
+                binding_.batch_tokens(),
+                static_cast<int32_t>(binding_.sequences),
+                static_cast<int32_t>(binding_.heads),
                 static_cast<int32_t>(binding_.value_heads)};
+    States states{parameter_of(binding_.states), binding_.states_count, binding_.states_every};
     int64_t tokens = binding_.tokens;
     for (size_t k = 0; k < op_.program_.kernels.size(); ++k) {
       const CudaKernel& kernel = op_.program_.kernels[k];
-      std::array<DevicePointer, kMostParameters> addresses;
+      std::array<TensorParameter, kMostParameters> tensors;
       std::array<void*, kMostParameters> parameters;
       for (size_t i = 0; i < kernel.parameters.size(); ++i) {
         const std::string& name = kernel.parameters[i];
-        addresses[i] = address_of(name, workspace);
-        parameters[i] = name == "batch"    ? static_cast<void*>(&batch)
-                        : name == "tokens" ? static_cast<void*>(&tokens)
-                        : name == "slots"  ? static_cast<void*>(&slots_)
-                                           : static_cast<void*>(&addresses[i]);
+        tensors[i].data = workspace + records_;
+        parameters[i] = name == "batch"       ? static_cast<void*>(&batch)
+                        : name == "states"    ? static_cast<void*>(&states)
+                        : name == "tokens"    ? static_cast<void*>(&tokens)
+                        : name == "slots"     ? static_cast<void*>(&slots_)
+                        : name == "workspace" ? static_cast<void*>(&tensors[i].data)
+                                              : argument(name, workspace, tensors[i]);
       }
       cuda::launch(*op_.gpu_, op_.functions_[k], kernel.name, blocks_of(kernel), kernel.threads,
                    kernel.shared_bytes, stream, parameters.data());
@@ -79,7 +96,7 @@ class CudaCall {
  private:
   size_t reserve(int64_t bytes) {
     size_t at = bytes_;
-    bytes_ += (bytes + 255) / 256 * 256;
+    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return at;
   }
 
@@ -97,17 +114,33 @@ class CudaCall {
     return rows * row_of(a);
   }
 
-  DevicePointer address_of(const std::string& name, DevicePointer workspace) const {
-    if (name == "workspace") return workspace + records_;
+  // An output nobody wants is still written: to the workspace.
+  bool is_placed(size_t i) const {
+    const KernelArgument& a = op_.program_.arguments[i];
+    return a.is_output && a.scope != ArgumentScope::sequence && !binding_[i].data;
+  }
+
+  TensorParameter dense(DevicePointer data, const KernelArgument& a, int64_t heads) const {
+    int64_t row = row_of(a);
+    return {data, binding_.batch_tokens() * heads * row, row, heads * row};
+  }
+
+  // A parameter that is an argument of the op; `tensor` is where it is put together.
+  void* argument(const std::string& name, DevicePointer workspace, TensorParameter& tensor) const {
     const auto& arguments = op_.program_.arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const KernelArgument& a = arguments[i];
-      if (name == a.name + ".partial") return workspace + partials_[i];
+      if (name == a.name + ".partial") {
+        tensor = dense(workspace + partials_[i], a, binding_.value_heads);
+        return &tensor;
+      }
       if (name != a.name) continue;
-      bool placed = a.scope == ArgumentScope::constant || (a.is_output && !binding_[i].data);
-      return placed ? workspace + places_[i] : std::bit_cast<DevicePointer>(binding_[i].data);
+      if (a.scope == ArgumentScope::constant) return const_cast<float*>(&binding_[i].number);
+      int64_t heads = a.key_heads ? binding_.heads : binding_.value_heads;
+      tensor = is_placed(i) ? dense(workspace + places_[i], a, heads) : parameter_of(binding_[i]);
+      return &tensor;
     }
-    return 0;
+    throw InternalError("cuda: no argument " + name);
   }
 
   int64_t blocks_of(const CudaKernel& kernel) const {
@@ -141,15 +174,14 @@ std::vector<ArgumentInfo> CudaOp::arguments() const {
   std::vector<ArgumentInfo> infos;
   for (const KernelArgument& a : program_.arguments)
     infos.push_back({a.name, shape_text(a, problem), a.result, a.is_output, is_optional(a)});
-  infos.push_back({"cu_seqlens", "[N + 1]", DType::i64, false, true});
-  if (direction == Direction::decode)
-    infos.push_back({"state", "[N, HV, K, V]", problem.state_dtype, true, true});
+  std::vector<ArgumentInfo> common = common_arguments(problem, direction);
+  infos.insert(infos.end(), common.begin(), common.end());
   return infos;
 }
 
 size_t CudaOp::workspace_bytes(std::span<const Argument> arguments) const {
   Binding binding(rules(), arguments);
-  return CudaCall(*this, binding).workspace_bytes();
+  return CudaCall(*this, binding).workspace_bytes() + kAlignment;
 }
 
 void CudaOp::run(std::span<const Argument> arguments, const RunOptions& options) const {
@@ -157,18 +189,22 @@ void CudaOp::run(std::span<const Argument> arguments, const RunOptions& options)
   CudaCall call(*this, binding);
   gpu_->make_current();
   cuda::Handle stream = options.stream ? options.stream : gpu_->stream();
+  size_t bytes = call.workspace_bytes() + kAlignment;
+  auto aligned = [](DevicePointer memory) {
+    return (memory + kAlignment - 1) / kAlignment * kAlignment;
+  };
   if (options.workspace) {
-    if (options.workspace_bytes < call.workspace_bytes())
-      throw UserError(fmt::format("workspace: expected at least {} bytes, got {}",
-                                  call.workspace_bytes(), options.workspace_bytes));
-    return call.run(std::bit_cast<DevicePointer>(options.workspace), stream);
+    if (options.workspace_bytes < bytes)
+      throw UserError(fmt::format("workspace: expected at least {} bytes, got {}", bytes,
+                                  options.workspace_bytes));
+    return call.run(aligned(std::bit_cast<DevicePointer>(options.workspace)), stream);
   }
   std::lock_guard lock(mutex_);
-  if (!own_ || own_->bytes() < call.workspace_bytes()) {
+  if (!own_ || own_->bytes() < bytes) {
     own_.reset();
-    own_ = std::make_unique<cuda::Buffer>(gpu_, call.workspace_bytes());
+    own_ = std::make_unique<cuda::Buffer>(gpu_, bytes);
   }
-  call.run(own_->address(), stream);
+  call.run(aligned(own_->address()), stream);
 }
 
 }  // namespace linnet

@@ -12,14 +12,17 @@ namespace {
 
 using chunk::Precision;
 
-// Numbers in the caller's format, with gaps between rows and guards around all.
+// Numbers in the caller's format, with gaps between rows (or what more axes make) and guards around
+// all.
 class Typed {
  public:
-  Typed(const std::string& name, const std::vector<int64_t>& sizes, DType type, int64_t gap)
+  Typed(const std::string& name, const std::vector<int64_t>& sizes, DType type, int64_t gap,
+        int dense_axes)
       : name_(name) {
     tensor_ = {.dtype = type, .rank = static_cast<int>(sizes.size())};
     int64_t stride = 1;
-    for (int i = tensor_.rank; i-- > 0; stride = stride * sizes[i] + gap) {
+    auto gap_at = [&](int i) { return tensor_.rank - i < dense_axes ? 0 : gap; };
+    for (int i = tensor_.rank; i-- > 0; stride = stride * sizes[i] + gap_at(i)) {
       tensor_.shape[i] = sizes[i];
       tensor_.strides[i] = stride;
       count_ *= sizes[i];
@@ -104,7 +107,12 @@ std::vector<double> flipped(const std::vector<double>& x, int64_t rows, int64_t 
 class Call {
  public:
   Call(const Op& op, const Layout& layout, const Tensors& inputs, const CallOptions& options)
-      : op_(op), problem_(op.problem()), layout_(layout), inputs_(inputs), options_(options) {
+      : op_(op),
+        problem_(op.problem()),
+        layout_(layout),
+        inputs_(inputs),
+        options_(options),
+        on_gpu_(op.device().name() != "cpu") {
     layout.check();
     for (int64_t length : layout.lengths) {
       offsets_.push_back(offsets_.back() + length);
@@ -117,7 +125,7 @@ class Call {
 
   Tensors run() {
     for (Typed& typed : memory_) typed.remember();
-    op_.device().name() == "cpu" ? op_.run(arguments_) : run_remotely();
+    on_gpu_ ? run_remotely() : op_.run(arguments_);
     Tensors results;
     for (Typed& typed : memory_) {
       bool is_output = outputs_.contains(typed.name());
@@ -142,7 +150,8 @@ class Call {
       auto typed = std::find_if(memory_.begin(), memory_.end(),
                                 [&](const Typed& t) { return t.name() == argument.name; });
       if (typed == memory_.end())
-        argument.tensor.data = send(offsets_.data(), offsets_.size() * 8);
+        argument.tensor.data =
+            send(argument.tensor.data, offsets_.size() * size_of(argument.tensor.dtype));
       else
         argument.tensor.data = send(typed->bytes().data(), typed->bytes().size()) + Typed::kGuard;
     }
@@ -196,7 +205,11 @@ class Call {
       arguments_.emplace_back("states_every", static_cast<float>(options_.states_every));
       return;
     }
-    Typed& typed = memory_.emplace_back(info.name, sizes_of(info.shape), info.dtype, options_.gap);
+    // A GPU copies 16 bytes at a time, and a state as one matrix.
+    int64_t gap = on_gpu_ ? (options_.gap + 7) / 8 * 8 : options_.gap;
+    int dense_axes = on_gpu_ && is_state(info.name) ? 2 : 1;
+    Typed& typed =
+        memory_.emplace_back(info.name, sizes_of(info.shape), info.dtype, gap, dense_axes);
     arguments_.emplace_back(typed.name(), typed.tensor());
     if (info.is_output) outputs_.insert(info.name);
     auto found = inputs_.find(info.name == "state" ? "initial_state" : info.name);
@@ -243,6 +256,7 @@ class Call {
   const Layout& layout_;
   const Tensors& inputs_;
   const CallOptions& options_;
+  const bool on_gpu_;
   std::vector<int64_t> offsets_ = {0};
   std::vector<int32_t> narrow_offsets_;
   int64_t states_ = 0;

@@ -135,28 +135,74 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
     }
 }
 
-TEST_CASE(
-    "cuda: a sequence gives the same bits alone and among others; no state is a state of zeros") {
-  LINNET_NEEDS_NVRTC();
-  for (const char* op : {"kda", "gated_delta_rule"}) {
-    CAPTURE(op);
-    conformance::Subject subject({.op = op, .key_dim = 20, .value_dim = 36, .dtype = DType::bf16});
-    Layout packed{1, 2, {15, 33, 0, 7}}, alone{1, 2, {33}};
-    Op forward = subject.build(gpu(), Direction::forward);
-    Tensors inputs = subject.arguments(Direction::forward, packed),
-            own = subject.select(inputs, packed, {1});
-    Tensors all = check::call(forward, packed, inputs), single = check::call(forward, alone, own);
-    conformance::check_same(single, subject.select(all, packed, {1}));
-    // An empty sequence hands its state on.
-    CHECK(subject.select(all, packed, {2})["final_state"] ==
-          subject.select(inputs, packed, {2})["initial_state"]);
-    Tensors zeros = own;
-    for (double& x : zeros["initial_state"]) x = 0;
-    own.erase("initial_state");
-    conformance::check_same(check::call(forward, alone, own), check::call(forward, alone, zeros));
-    CHECK(check::call(forward, alone, own, {.batch = true})["o"] ==
-          check::call(forward, alone, own, {.left_out = {"final_state"}})["o"]);
+// The conformance suite: a sample of its problems, all of them with LINNET_TEST_ALL=1.
+#define LINNET_CONFORMS(name, function) \
+  TEST_CASE("cuda: " name) {            \
+    LINNET_NEEDS_NVRTC();               \
+    conformance::function(gpu());       \
   }
+LINNET_CONFORMS("states lie as [K, V] or [V, K] with the same bits", state_layouts_agree)
+LINNET_CONFORMS("bf16 states are what f32 states round to", narrow_states_are_rounded_once)
+LINNET_CONFORMS("bf16 gates give what the same numbers in f32 give", narrow_gates_are_read_exactly)
+LINNET_CONFORMS("states and gradients that are not given or not asked for change nothing else",
+                optional_states_may_be_absent)
+LINNET_CONFORMS("states every 16, 32 or 64 tokens are the final states of prefixes",
+                states_are_those_of_prefixes)
+LINNET_CONFORMS("gaps between rows change nothing and are not written",
+                gaps_between_rows_do_not_matter)
+LINNET_CONFORMS("q, k and v may be views of one packed tensor", packed_qkv_is_read_in_place)
+LINNET_CONFORMS("a batch gives the bits of the same sequences packed, i32 and i64 offsets alike",
+                batch_equals_packing)
+LINNET_CONFORMS("decode updates rows of a pool in place and leaves the others alone",
+                decode_updates_its_pool_in_place)
+LINNET_CONFORMS("the workspace may be the caller's, unaligned, and no larger than said",
+                workspace_may_be_the_callers)
+LINNET_CONFORMS("a sequence gives the same bits alone and in any packing", packing_does_not_matter)
+LINNET_CONFORMS("a run gives the same bits again", runs_repeat)
+LINNET_CONFORMS("prefill, then decode, equals decode token by token", decode_continues_prefill)
+LINNET_CONFORMS("several threads call one op at a time, and each gets its own result",
+                threads_share_an_op)
+#undef LINNET_CONFORMS
+
+TEST_CASE("cuda: what a GPU cannot read is refused by name") {
+  LINNET_NEEDS_NVRTC();
+  Op op = gpu().build({.op = "linear_attention", .key_dim = 16, .value_dim = 16},
+                      {.direction = Direction::decode});
+  alignas(16) static float memory[4096];  // never read
+  auto refusal = [&](const char* name, Tensor wrong) {
+    std::vector<Argument> arguments;
+    for (const char* wide : {"q", "k", "v", "o"})
+      arguments.emplace_back(wide, Tensor::dense(memory, DType::f32, {1, 2, 2, 16}));
+    arguments.emplace_back("cu_seqlens", Tensor::dense(memory, DType::i32, {3}));
+    arguments.emplace_back("state", Tensor::dense(memory, DType::f32, {4, 2, 16, 16}));
+    arguments.emplace_back("slots", Tensor::dense(memory, DType::i32, {2}));
+    for (Argument& argument : arguments)
+      if (argument.name == name) argument = Argument(name, wrong);
+    try {
+      op.workspace_bytes(arguments);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was refused");
+  };
+  Tensor apart = Tensor::dense(memory, DType::f32, {1, 2, 2, 16});
+  apart.strides = {68, 34, 17, 1};
+  CHECK(refusal("v", apart) ==
+        "v: expected strides of a multiple of 4 numbers on this device, got stride 34 on axis 1");
+  Tensor skewed = Tensor::dense(memory + 1, DType::f32, {1, 2, 2, 16});
+  CHECK(refusal("q", skewed)
+            .starts_with("q: expected an address that is a multiple of 16 on this device, got"));
+  Tensor wide = Tensor::dense(memory, DType::f32, {4, 2, 16, 16});
+  wide.strides = {640, 320, 20, 1};
+  CHECK(refusal("state", wide) ==
+        "state: expected the matrix of a state without gaps on this device, got stride 20 on axis "
+        "2");
+  Tensor sparse = Tensor::dense(memory, DType::i32, {2});
+  sparse.strides = {2};
+  CHECK(refusal("slots", sparse) ==
+        "slots: expected integers without gaps on this device, got stride 2");
+  CHECK(refusal("slots", Tensor::dense(memory, DType::i64, {3}))
+            .starts_with("slots: expected one for each of 2 sequences"));
 }
 
 TEST_CASE("cuda: changing a token leaves the outputs before it the same to the bit") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "compiler/interpreter/tile.h"
@@ -69,6 +70,10 @@ Tensors Subject::tokens(const Tensors& tensors, const Layout& layout, int64_t fi
     values = {values.begin() + first * width, values.begin() + (first + count) * width};
   }
   return some;
+}
+
+bool is_thorough(const Device& device) {
+  return device.name() == "cpu" || std::getenv("LINNET_TEST_ALL");
 }
 
 Layout select(const Layout& layout, const std::vector<size_t>& sequences) {

@@ -31,6 +31,31 @@ class Subject {
   std::map<std::string, chunk::Scope> scopes_;
 };
 
+// Arrays in a device's memory.
+class Arrays {
+ public:
+  explicit Arrays(const Device& device) : device_(device) {}
+  template <class T>
+  T* send(const std::vector<T>& from) {
+    buffers_.push_back(device_.allocate(from.size() * sizeof(T)));
+    device_.write(buffers_.back().data(), from.data(), from.size() * sizeof(T));
+    return static_cast<T*>(buffers_.back().data());
+  }
+  template <class T>
+  void receive(std::vector<T>& to, const T* from) const {
+    device_.synchronise();
+    device_.read(to.data(), from, to.size() * sizeof(T));
+  }
+
+ private:
+  Device device_;
+  std::vector<Buffer> buffers_;
+};
+
+// Whether a device runs everything; one whose kernels take seconds to compile takes fewer, unless
+// LINNET_TEST_ALL=1.
+bool is_thorough(const Device& device);
+
 // The layout of some sequences of another.
 Layout select(const Layout& layout, const std::vector<size_t>& sequences);
 

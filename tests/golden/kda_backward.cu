@@ -11,9 +11,10 @@ using namespace linnet;
 extern __shared__ __align__(16) unsigned char shared[];
 
 // A block for every chunk and value head.
-extern "C" __global__ void __launch_bounds__(128) kda_backward_prepare(const bf16* q_ptr,
-    const bf16* k_ptr, const float* g_ptr, const bf16* beta_ptr, const float* scale_ptr,
-    const bf16* do_ptr, unsigned char* workspace, const Batch batch) {
+extern "C" __global__ void __launch_bounds__(128,
+    1) kda_backward_prepare(const Tensor<const bf16> q_tensor, const Tensor<const bf16> k_tensor,
+    const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale,
+    const Tensor<const bf16> do_tensor, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
   using CxC = Tile<16, 16, Columns<4>>;
   using CxK = Tile<16, 128, Columns<4>>;
@@ -22,23 +23,17 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_prepare(const bf1
   if (chunk.rows == 0) {
     return;
   }
-  const float scale = to_f32(scale_ptr[0]);
   unsigned char* const record = workspace + chunk.slot * 91136;
   const SharedTile<float, 16, 128> g(shared + 0);
-  load_rows<cta, 16>(g, chunk.at(g_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(g, chunk.at(g_tensor, chunk.head), g_tensor.row_step, chunk.rows, 128);
   const SharedTile<bf16, 16, 128> q(shared + 8704);
-  load_rows<cta, 16>(q, chunk.at(q_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(q, chunk.at(q_tensor, chunk.key_head), q_tensor.row_step, chunk.rows, 128);
   const SharedTile<bf16, 16, 128> k(shared + 13056);
-  load_rows<cta, 16>(k, chunk.at(k_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(k, chunk.at(k_tensor, chunk.key_head), k_tensor.row_step, chunk.rows, 128);
   float* const beta = reinterpret_cast<float*>(shared + 17408);
-  load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
-      chunk.rows);
+  load_vector<cta, 16>(beta, chunk.at(beta_tensor, chunk.head), beta_tensor.row_step, chunk.rows);
   const SharedTile<bf16, 16, 128> do_(shared + 17472);
-  load_rows<cta, 16>(do_, chunk.at(do_ptr, batch.value_heads, chunk.head, 128),
-      batch.value_heads * 128, chunk.rows, 128);
+  load_rows<cta, 16>(do_, chunk.at(do_tensor, chunk.head), do_tensor.row_step, chunk.rows, 128);
   commit_copies();
   wait_for_copies();
   __syncthreads();
@@ -112,8 +107,9 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_prepare(const bf1
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-extern "C" __global__ void __launch_bounds__(128) kda_backward_replay(const bf16* v_ptr,
-    const bf16* beta_ptr, const float* initial_state_ptr, unsigned char* workspace,
+extern "C" __global__ void __launch_bounds__(128,
+    1) kda_backward_replay(const Tensor<const bf16> v_tensor, const Tensor<const bf16> beta_tensor,
+    const Tensor<const float> initial_state_tensor, const States states, unsigned char* workspace,
     const Batch batch) {
   using cta = Cta<4>;
   using VxC = Tile<64, 16, Rows<4>>;
@@ -126,11 +122,10 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_replay(const bf16
     float* const decay = reinterpret_cast<float*>(stage + 0);
     load_vector<cta, 128>(decay, in_record<float>(record, 12800), 1, 128);
     float* const beta = reinterpret_cast<float*>(stage + 512);
-    load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
-        chunk.rows);
+    load_vector<cta, 16>(beta, chunk.at(beta_tensor, chunk.head), beta_tensor.row_step, chunk.rows);
     const SharedTile<bf16, 16, 64> v(stage + 576);
-    load_rows<cta, 16>(v, chunk.at(v_ptr, batch.value_heads, chunk.head, 128) + sequence.first_value,
-        batch.value_heads * 128, chunk.rows, 128 - sequence.first_value);
+    load_rows<cta, 16>(v, chunk.at(v_tensor, chunk.head) + sequence.first_value, v_tensor.row_step,
+        chunk.rows, 128 - sequence.first_value);
     const SharedTile<bf16, 16, 128> e_in(stage + 2880);
     load_block<cta, 128>(e_in, in_record<bf16>(record, 8704), 16);
     const SharedTile<bf16, 16, 16> Z(stage + 7232);
@@ -139,7 +134,9 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_replay(const bf16
     load_block<cta, 128>(k_out, in_record<bf16>(record, 4096), 16);
     commit_copies();
   };
-  VxK S = load_state<VxK, 128>(sequence.state(initial_state_ptr, 16384), sequence.first_value);
+  VxK S = load_state<VxK, StateOrder::k_first, 128>(sequence.state(initial_state_tensor),
+      sequence.first_value);
+  const auto own_states = sequence.own(states);
   for (i64 turn = -1; turn < sequence.chunks(); ++turn) {
     __syncthreads();
     if (turn + 1 < sequence.chunks()) fetch(turn + 1);
@@ -156,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_replay(const bf16
     const SharedTile<bf16, 16, 128> e_in(stage + 2880);
     const SharedTile<bf16, 16, 16> Z(stage + 7232);
     const SharedTile<bf16, 16, 128> k_out(stage + 8000);
+    store_state<StateOrder::k_first, 128>(own_states.at(turn), S, sequence.first_value);
     const VxC t1 = minus_product<Precision::bf16>(over_columns<VxC>(beta) * load<VxC>(transposed(v)),
         S, transposed(e_in));
     const VxC X = product<VxC, Precision::bf16>(t1, transposed(Z));
@@ -169,9 +167,10 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_replay(const bf16
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-extern "C" __global__ void __launch_bounds__(128) kda_backward_reverse(const float* scale_ptr,
-    const bf16* do_ptr, const float* dfinal_state_ptr, float* dinitial_state_ptr,
-    unsigned char* workspace, const Batch batch) {
+extern "C" __global__ void __launch_bounds__(128, 1) kda_backward_reverse(const float scale,
+    const Tensor<const bf16> do_tensor, const Tensor<const float> dfinal_state_tensor,
+    const Tensor<float> dinitial_state_tensor, const States states, unsigned char* workspace,
+    const Batch batch) {
   using cta = Cta<4>;
   using VxC = Tile<64, 16, Rows<4>>;
   using VxK = Tile<64, 128, Rows<4>>;
@@ -181,8 +180,8 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_reverse(const flo
     unsigned char* const stage = shared + turn % 2 * 18944;
     unsigned char* const record = workspace + chunk.slot * 91136;
     const SharedTile<bf16, 16, 64> do_(stage + 0);
-    load_rows<cta, 16>(do_, chunk.at(do_ptr, batch.value_heads, chunk.head, 128) + sequence.first_value,
-        batch.value_heads * 128, chunk.rows, 128 - sequence.first_value);
+    load_rows<cta, 16>(do_, chunk.at(do_tensor, chunk.head) + sequence.first_value, do_tensor.row_step,
+        chunk.rows, 128 - sequence.first_value);
     const SharedTile<bf16, 16, 128> q_in(stage + 2304);
     load_block<cta, 128>(q_in, in_record<bf16>(record, 0), 16);
     const SharedTile<bf16, 16, 128> k_out(stage + 6656);
@@ -198,8 +197,9 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_reverse(const flo
     load_vector<cta, 128>(decay, in_record<float>(record, 12800), 1, 128);
     commit_copies();
   };
-  const float scale = to_f32(scale_ptr[0]);
-  VxK dS = load_state<VxK, 128>(sequence.state(dfinal_state_ptr, 16384), sequence.first_value);
+  VxK dS = load_state<VxK, StateOrder::k_first, 128>(sequence.state(dfinal_state_tensor),
+      sequence.first_value);
+  const auto own_states = sequence.own(states);
   for (i64 turn = -1; turn < sequence.chunks(); ++turn) {
     __syncthreads();
     if (turn + 1 < sequence.chunks()) fetch(turn + 1);
@@ -217,6 +217,7 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_reverse(const flo
     const SharedTile<bf16, 16, 16> Z(stage + 13312);
     const SharedTile<bf16, 16, 128> e_in(stage + 14080);
     float* const decay = reinterpret_cast<float*>(stage + 18432);
+    store_state<StateOrder::k_first, 128>(own_states.at(turn), dS, sequence.first_value);
     const VxC t1 = load<VxC>(transposed(do_)) * scale;
     const VxC dX_2 = plus_product<Precision::bf16>(load<VxC>(transposed(dX)), dS, transposed(k_out));
     const VxC Y = product<VxC, Precision::bf16>(dX_2, Z);
@@ -229,14 +230,18 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_reverse(const flo
         t1, q_in), Y, e_in);
     dS = dS_2;
   }
-  store_state<128>(sequence.state(dinitial_state_ptr, 16384), dS, sequence.first_value);
+  store_state<StateOrder::k_first, 128>(sequence.state(dinitial_state_tensor), dS,
+      sequence.first_value);
 }
 
 // A block for every chunk and value head.
-extern "C" __global__ void __launch_bounds__(128) kda_backward_finish(const bf16* q_ptr,
-    const bf16* k_ptr, const bf16* v_ptr, const float* g_ptr, const bf16* beta_ptr,
-    const float* scale_ptr, const bf16* do_ptr, float* dq_partial, float* dk_partial, bf16* dv_ptr,
-    float* dg_ptr, bf16* dbeta_ptr, unsigned char* workspace, const Batch batch) {
+extern "C" __global__ void __launch_bounds__(128,
+    1) kda_backward_finish(const Tensor<const bf16> q_tensor, const Tensor<const bf16> k_tensor,
+    const Tensor<const bf16> v_tensor, const Tensor<const float> g_tensor,
+    const Tensor<const bf16> beta_tensor, const float scale, const Tensor<const bf16> do_tensor,
+    const Tensor<float> dq_partial, const Tensor<float> dk_partial, const Tensor<bf16> dv_tensor,
+    const Tensor<float> dg_tensor, const Tensor<bf16> dbeta_tensor, unsigned char* workspace,
+    const Batch batch) {
   using cta = Cta<4>;
   using CxC = Tile<16, 16, Columns<4>>;
   using CxK = Tile<16, 128, Columns<4>>;
@@ -246,30 +251,23 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_finish(const bf16
   if (chunk.rows == 0) {
     return;
   }
-  const float scale = to_f32(scale_ptr[0]);
   unsigned char* const record = workspace + chunk.slot * 91136;
   const SharedTile<bf16, 16, 128> do_(shared + 0);
-  load_rows<cta, 16>(do_, chunk.at(do_ptr, batch.value_heads, chunk.head, 128),
-      batch.value_heads * 128, chunk.rows, 128);
+  load_rows<cta, 16>(do_, chunk.at(do_tensor, chunk.head), do_tensor.row_step, chunk.rows, 128);
   const SharedTile<bf16, 128, 16> X(shared + 4352);
   load_block<cta, 16>(X, in_record<bf16>(record, 50176), 128);
   const SharedTile<float, 16, 128> g(shared + 10496);
-  load_rows<cta, 16>(g, chunk.at(g_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(g, chunk.at(g_tensor, chunk.head), g_tensor.row_step, chunk.rows, 128);
   const SharedTile<bf16, 16, 128> k(shared + 19200);
-  load_rows<cta, 16>(k, chunk.at(k_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(k, chunk.at(k_tensor, chunk.key_head), k_tensor.row_step, chunk.rows, 128);
   const SharedTile<bf16, 16, 128> q(shared + 23552);
-  load_rows<cta, 16>(q, chunk.at(q_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(q, chunk.at(q_tensor, chunk.key_head), q_tensor.row_step, chunk.rows, 128);
   const SharedTile<bf16, 128, 16> Y(shared + 27904);
   load_block<cta, 16>(Y, in_record<bf16>(record, 87040), 128);
   float* const beta = reinterpret_cast<float*>(shared + 34048);
-  load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
-      chunk.rows);
+  load_vector<cta, 16>(beta, chunk.at(beta_tensor, chunk.head), beta_tensor.row_step, chunk.rows);
   const SharedTile<bf16, 16, 128> v(shared + 34112);
-  load_rows<cta, 16>(v, chunk.at(v_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(v, chunk.at(v_tensor, chunk.head), v_tensor.row_step, chunk.rows, 128);
   commit_copies();
   wait_for_copies();
   __syncthreads();
@@ -303,8 +301,7 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_finish(const bf16
   __syncthreads();
   store(dq_2_s, dq_2);
   __syncthreads();
-  store_rows<cta, 16>(chunk.at(dq_partial, batch.value_heads, chunk.head, 128),
-      batch.value_heads * 128, dq_2_s, chunk.rows, 128);
+  store_rows<cta, 16>(chunk.at(dq_partial, chunk.head), dq_partial.row_step, dq_2_s, chunk.rows, 128);
   // t3_j = sum_i dA_qk_s_ij q_i exp(gamma_s_i - gamma_s_j)
   const CxK t3 = decay_apply<CxK, cta, Precision::tf32, Side::columns, Triangle::strict_lower,
       Form::pairwise, 16>(dA_qk_s, q, gamma_s, gamma_s, 0.f, NoScratch());
@@ -342,15 +339,13 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_finish(const bf16
   __syncthreads();
   store(dk_4_s, dk_4);
   __syncthreads();
-  store_rows<cta, 16>(chunk.at(dk_partial, batch.value_heads, chunk.head, 128),
-      batch.value_heads * 128, dk_4_s, chunk.rows, 128);
+  store_rows<cta, 16>(chunk.at(dk_partial, chunk.head), dk_partial.row_step, dk_4_s, chunk.rows, 128);
   const CxV dv = load<CxV>(transposed(Y)) * over_rows<CxV>(beta);
   const SharedTile<bf16, 16, 128> dv_s(shared + 512);
   __syncthreads();
   store(dv_s, dv);
   __syncthreads();
-  store_rows<cta, 16>(chunk.at(dv_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
-      dv_s, chunk.rows, 128);
+  store_rows<cta, 16>(chunk.at(dv_tensor, chunk.head), dv_tensor.row_step, dv_s, chunk.rows, 128);
   const CxK dgamma = load<CxK>(q) * t2;
   const CxK dgamma_2 = dgamma - (load<CxK>(k) * t3);
   const CxK dgamma_last = (dk_out * load<CxK>(k)) * t4;
@@ -382,8 +377,7 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_finish(const bf16
   __syncthreads();
   store(dg_s, dg);
   __syncthreads();
-  store_rows<cta, 16>(chunk.at(dg_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
-      dg_s, chunk.rows, 128);
+  store_rows<cta, 16>(chunk.at(dg_tensor, chunk.head), dg_tensor.row_step, dg_s, chunk.rows, 128);
   const CxV dbeta = load<CxV>(transposed(Y)) * load<CxV>(v);
   float* const dbeta_2 = reinterpret_cast<float*>(shared + 0);
   float* const partial_2 = reinterpret_cast<float*>(shared + 64);
@@ -398,26 +392,22 @@ extern "C" __global__ void __launch_bounds__(128) kda_backward_finish(const bf16
   __syncthreads();
   fill_vector<cta, 16>(dbeta_4, [&](int i) { return (dbeta_2[i] + t8[i]); });
   __syncthreads();
-  store_vector<cta>(chunk.at(dbeta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads, dbeta_4,
-      chunk.rows);
+  store_vector<cta>(chunk.at(dbeta_tensor, chunk.head), dbeta_tensor.row_step, dbeta_4, chunk.rows);
 }
 
 // A block for every 256 numbers of the outputs that value heads or chunks share.
-extern "C" __global__ void __launch_bounds__(256) kda_backward_gather(const float* dq_partial,
-    bf16* dq_ptr, const float* dk_partial, bf16* dk_ptr, const Batch batch, const i64 tokens,
-    const i64 slots) {
+extern "C" __global__ void __launch_bounds__(256) kda_backward_gather(const Tensor<float> dq_partial, const Tensor<bf16> dq_tensor, const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor, const Batch batch, const i64 tokens, const i64 slots) {
   using cta = Cta<8>;
-  const int group = batch.value_heads / batch.heads;
   i64 block = blockIdx.x;
   const i64 dq_blocks = blocks_for<cta>(tokens * batch.heads * 128);
   if (block < dq_blocks) {
-    gather_heads<cta>(dq_ptr, dq_partial, block, tokens * batch.heads, group, 128);
+    gather_heads<cta>(dq_tensor, dq_partial.data, block, batch, tokens, 128);
     return;
   }
   block -= dq_blocks;
   const i64 dk_blocks = blocks_for<cta>(tokens * batch.heads * 128);
   if (block < dk_blocks) {
-    gather_heads<cta>(dk_ptr, dk_partial, block, tokens * batch.heads, group, 128);
+    gather_heads<cta>(dk_tensor, dk_partial.data, block, batch, tokens, 128);
     return;
   }
   block -= dk_blocks;

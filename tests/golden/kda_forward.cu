@@ -11,8 +11,9 @@ using namespace linnet;
 extern __shared__ __align__(16) unsigned char shared[];
 
 // A block for every chunk and value head.
-extern "C" __global__ void __launch_bounds__(128) kda_prepare(const bf16* q_ptr, const bf16* k_ptr,
-    const float* g_ptr, const bf16* beta_ptr, unsigned char* workspace, const Batch batch) {
+extern "C" __global__ void __launch_bounds__(128, 1) kda_prepare(const Tensor<const bf16> q_tensor,
+    const Tensor<const bf16> k_tensor, const Tensor<const float> g_tensor,
+    const Tensor<const bf16> beta_tensor, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
   using CxC = Tile<16, 16, Columns<4>>;
   using CxK = Tile<16, 128, Columns<4>>;
@@ -22,17 +23,13 @@ extern "C" __global__ void __launch_bounds__(128) kda_prepare(const bf16* q_ptr,
   }
   unsigned char* const record = workspace + chunk.slot * 13824;
   const SharedTile<float, 16, 128> g(shared + 0);
-  load_rows<cta, 16>(g, chunk.at(g_ptr, batch.value_heads, chunk.head, 128), batch.value_heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(g, chunk.at(g_tensor, chunk.head), g_tensor.row_step, chunk.rows, 128);
   float* const beta = reinterpret_cast<float*>(shared + 8704);
-  load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
-      chunk.rows);
+  load_vector<cta, 16>(beta, chunk.at(beta_tensor, chunk.head), beta_tensor.row_step, chunk.rows);
   const SharedTile<bf16, 16, 128> k(shared + 8768);
-  load_rows<cta, 16>(k, chunk.at(k_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(k, chunk.at(k_tensor, chunk.key_head), k_tensor.row_step, chunk.rows, 128);
   const SharedTile<bf16, 16, 128> q(shared + 13120);
-  load_rows<cta, 16>(q, chunk.at(q_ptr, batch.heads, chunk.key_head, 128), batch.heads * 128,
-      chunk.rows, 128);
+  load_rows<cta, 16>(q, chunk.at(q_tensor, chunk.key_head), q_tensor.row_step, chunk.rows, 128);
   commit_copies();
   wait_for_copies();
   __syncthreads();
@@ -97,9 +94,11 @@ extern "C" __global__ void __launch_bounds__(128) kda_prepare(const bf16* q_ptr,
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-extern "C" __global__ void __launch_bounds__(128) kda_scan(const bf16* v_ptr, const bf16* beta_ptr,
-    const float* scale_ptr, const float* initial_state_ptr, bf16* o_ptr, float* final_state_ptr,
-    unsigned char* workspace, const Batch batch) {
+extern "C" __global__ void __launch_bounds__(128, 1) kda_scan(const Tensor<const bf16> v_tensor,
+    const Tensor<const bf16> beta_tensor, const float scale,
+    const Tensor<const float> initial_state_tensor, const Tensor<bf16> o_tensor,
+    const Tensor<float> final_state_tensor, const States states, unsigned char* workspace,
+    const Batch batch) {
   using cta = Cta<4>;
   using VxC = Tile<64, 16, Rows<4>>;
   using VxK = Tile<64, 128, Rows<4>>;
@@ -111,11 +110,10 @@ extern "C" __global__ void __launch_bounds__(128) kda_scan(const bf16* v_ptr, co
     float* const decay = reinterpret_cast<float*>(stage + 0);
     load_vector<cta, 128>(decay, in_record<float>(record, 0), 1, 128);
     float* const beta = reinterpret_cast<float*>(stage + 512);
-    load_vector<cta, 16>(beta, chunk.at(beta_ptr, batch.value_heads, chunk.head, 1), batch.value_heads,
-        chunk.rows);
+    load_vector<cta, 16>(beta, chunk.at(beta_tensor, chunk.head), beta_tensor.row_step, chunk.rows);
     const SharedTile<bf16, 16, 64> v(stage + 576);
-    load_rows<cta, 16>(v, chunk.at(v_ptr, batch.value_heads, chunk.head, 128) + sequence.first_value,
-        batch.value_heads * 128, chunk.rows, 128 - sequence.first_value);
+    load_rows<cta, 16>(v, chunk.at(v_tensor, chunk.head) + sequence.first_value, v_tensor.row_step,
+        chunk.rows, 128 - sequence.first_value);
     const SharedTile<bf16, 16, 128> e_in(stage + 2880);
     load_block<cta, 128>(e_in, in_record<bf16>(record, 512), 16);
     const SharedTile<bf16, 16, 16> Z(stage + 7232);
@@ -128,8 +126,9 @@ extern "C" __global__ void __launch_bounds__(128) kda_scan(const bf16* v_ptr, co
     load_block<cta, 16>(A_qk, in_record<bf16>(record, 13312), 16);
     commit_copies();
   };
-  const float scale = to_f32(scale_ptr[0]);
-  VxK S = load_state<VxK, 128>(sequence.state(initial_state_ptr, 16384), sequence.first_value);
+  VxK S = load_state<VxK, StateOrder::k_first, 128>(sequence.state(initial_state_tensor),
+      sequence.first_value);
+  const auto own_states = sequence.own(states);
   for (i64 turn = -1; turn < sequence.chunks(); ++turn) {
     __syncthreads();
     if (turn + 1 < sequence.chunks()) fetch(turn + 1);
@@ -147,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(128) kda_scan(const bf16* v_ptr, co
     const SharedTile<bf16, 16, 128> k_out(stage + 8000);
     const SharedTile<bf16, 16, 128> q_in(stage + 12352);
     const SharedTile<bf16, 16, 16> A_qk(stage + 16704);
+    store_state<StateOrder::k_first, 128>(own_states.at(turn), S, sequence.first_value);
     const VxC t1 = minus_product<Precision::bf16>(over_columns<VxC>(beta) * load<VxC>(transposed(v)),
         S, transposed(e_in));
     const VxC X = product<VxC, Precision::bf16>(t1, transposed(Z));
@@ -155,10 +155,10 @@ extern "C" __global__ void __launch_bounds__(128) kda_scan(const bf16* v_ptr, co
     const SharedTile<bf16, 16, 64> o_s(shared + 34944);
     store(transposed(o_s), o);
     __syncthreads();
-    store_rows<cta, 16>(chunk.at(o_ptr, batch.value_heads, chunk.head, 128) + sequence.first_value,
-        batch.value_heads * 128, o_s, chunk.rows, 128 - sequence.first_value);
+    store_rows<cta, 16>(chunk.at(o_tensor, chunk.head) + sequence.first_value, o_tensor.row_step, o_s,
+        chunk.rows, 128 - sequence.first_value);
     const VxK S_next = plus_product<Precision::bf16>(over_columns<VxK>(decay) * S, X, k_out);
     S = S_next;
   }
-  store_state<128>(sequence.state(final_state_ptr, 16384), S, sequence.first_value);
+  store_state<StateOrder::k_first, 128>(sequence.state(final_state_tensor), S, sequence.first_value);
 }

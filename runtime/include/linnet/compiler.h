@@ -75,8 +75,9 @@ struct CudaKernel {
   std::string name;
   CudaGrid grid = CudaGrid::chunks;
   int threads = 0, shared_bytes = 0, value_blocks = 1;
-  // In order: "q" for an argument's pointer, "dq.partial" for its partial sums, "workspace",
-  // "batch" (struct Batch of templates/sequence.cuh), "tokens" and "slots" (64-bit counts).
+  // In order: "q" for an argument (struct Tensor of templates/sequence.cuh; a float if it is one of
+  // the whole call), "dq.partial" for its partial sums, "workspace" (a pointer), "batch" and
+  // "states" (structs Batch and States), "tokens" and "slots" (64-bit counts).
   std::vector<std::string> parameters;
 };
 
