@@ -73,9 +73,10 @@ std::string describe_problem(const Problem& p, Direction direction) {
 
 std::string CpuKernel::describe() const {
   std::string text = fmt::format(
-      "linnet cpu kernel 1\nchunk {}\nvalue_block {}\nshared_first {}\nscratch_floats {}\n"
-      "workspace_floats {}\n",
-      chunk, value_block, static_cast<int>(shared_first), scratch_floats, workspace_floats);
+      "linnet cpu kernel 1\nchunk {}\nvalue_block {}\nshared_first {}\nmatrix_unit {}\n"
+      "scratch_floats {}\nworkspace_floats {}\n",
+      chunk, value_block, static_cast<int>(shared_first), static_cast<int>(uses_matrix_unit),
+      scratch_floats, workspace_floats);
   for (const Entry& e : entries)
     text += fmt::format("entry {} {}\n", e.offset, static_cast<int>(e.parallel));
   for (const KernelArgument& a : arguments) text += describe_argument(a);
@@ -96,6 +97,8 @@ CpuKernel CpuKernel::parse(const std::string& description, std::string code) {
       kernel.arguments.push_back(lines.argument());
     } else if (key == "shared_first") {
       lines >> kernel.shared_first;
+    } else if (key == "matrix_unit") {
+      lines >> kernel.uses_matrix_unit;
     } else {
       int64_t* number = key == "chunk"              ? &kernel.chunk
                         : key == "value_block"      ? &kernel.value_block

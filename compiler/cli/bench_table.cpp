@@ -78,15 +78,16 @@ std::vector<Work> goals(int threads) {
       decode("gated_delta_rule", 1, 0.08),
       decode("kda", 1, 0.09),
       prefill("kda", 1.64, "<= 4.1 x T=4096", 16384),
-      prefill("kda", 0.40, "<= f32"),
+      prefill("gated_delta_rule", 0.30, "<= f32; AMX: half"),
+      prefill("kda", 0.40, "<= f32; AMX: half"),
       prefill("kda", 0, "2 threads: 1.85 x"),
       prefill("kda", 0, "", 65536),
       prefill("kda", 0, "2 threads: 1.7 x", 65536),
   };
   size_t last = list.size();
   // These lines hold Linnet against itself.
-  for (size_t i = last - 5; i < last; ++i) list[i].beside_peers = false;
-  list[last - 4].dtype = DType::bf16;
+  for (size_t i = last - 6; i < last; ++i) list[i].beside_peers = false;
+  list[last - 5].dtype = list[last - 4].dtype = DType::bf16;
   list[last - 3].threads = 1;
   list[last - 2].shape.heads = list[last - 2].shape.value_heads = 1;
   list[last - 1].shape.heads = list[last - 1].shape.value_heads = 1;

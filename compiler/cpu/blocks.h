@@ -15,6 +15,9 @@ struct Buffer {
   mlir::Value step = {};  // in the caller's memory: what the rows are apart instead of `stride`
 };
 
+// Called in every turn of a long loop, with the number of the turn and of all turns.
+using TurnHook = std::function<void(mlir::Value turn, int64_t turns)>;
+
 // Where the values of a program are, while one loop is emitted.
 class Memory {
  public:
@@ -25,6 +28,11 @@ class Memory {
   // exp of a gate, token by token: what one step decays by; made before.
   virtual Buffer steps(mlir::Value gate) = 0;
   virtual mlir::Value valid_rows() = 0;
+  // Puts a fused value into memory; and says that one is there, ahead of what reads it.
+  virtual void make(mlir::Value value, Buffer target) = 0;
+  virtual void keep(mlir::Value value, Buffer buffer) = 0;
+
+  mlir::Value evaluating;  // what is being made: not in memory yet
 };
 
 // One block: rows first_row + 0 .. rows - 1, vectors from column `first_column`.

@@ -39,6 +39,8 @@ Value Emitter::add(Value a, int64_t b) { return b == 0 ? a : add(a, i64(b)); }
 Value Emitter::mul(Value a, int64_t b) { return b == 1 ? a : mul(a, i64(b)); }
 Value Emitter::minimum(Value a, Value b) { return b_.create<arith::MinSIOp>(loc(), a, b); }
 
+Value Emitter::divide(Value a, int64_t b) { return b_.create<arith::DivUIOp>(loc(), a, i64(b)); }
+
 Value Emitter::fadd(Value a, Value b) { return b_.create<arith::AddFOp>(loc(), a, b); }
 Value Emitter::fsub(Value a, Value b) { return b_.create<arith::SubFOp>(loc(), a, b); }
 Value Emitter::fmul(Value a, Value b) { return b_.create<arith::MulFOp>(loc(), a, b); }

@@ -33,6 +33,7 @@ class Emitter {
   mlir::Value add(mlir::Value a, int64_t b);
   mlir::Value mul(mlir::Value a, int64_t b);
   mlir::Value minimum(mlir::Value a, mlir::Value b);
+  mlir::Value divide(mlir::Value a, int64_t b);  // of what is not negative
 
   mlir::Value fadd(mlir::Value a, mlir::Value b);
   mlir::Value fsub(mlir::Value a, mlir::Value b);

@@ -46,6 +46,7 @@ void read_features(Target& target, const llvm::MCSubtargetInfo& info) {
                  : info.checkFeatures("+avx512f")                ? 16
                  : info.checkFeatures("+avx2") && target.has_fma ? 8
                                                                  : 4;
+  target.has_matrix_unit = x86 && info.checkFeatures("+amx-bf16,+amx-tile,+avx512bf16,+avx512bw");
 }
 
 std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "compiler/arguments.h"
-#include "compiler/cpu/blocks.h"
-#include "compiler/cpu/tile_ops.h"
+#include "compiler/cpu/matrix_products.h"
 #include "linnet/error.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -35,6 +34,10 @@ class Kernel : public Memory {
         e_(builder, target.lanes, target.has_fma),
         blocks_(e_, program, *this),
         tile_ops_(e_, program, *this, blocks_),
+        scratch_(e_),
+        prefetches_(e_),
+        products_(e_, program, *this, blocks_, tile_ops_, scratch_, prefetches_,
+                  target.has_matrix_unit),
         chunk_(program.graph().getChunkSize()),
         memory_(memory) {
     for (const Loop& loop : program.loops()) place_workspace(loop);
@@ -44,12 +47,15 @@ class Kernel : public Memory {
   void emit(Value arguments, size_t first, size_t last) {
     read_arguments(arguments);
     load_constants();
+    products_.start();
     Value chunks = divide_up(tokens_);
     for (size_t i = first; i < last; ++i) emit_loop(program_.loops()[i], i, chunks);
     store_sums();
+    products_.finish();
   }
 
-  int64_t scratch_used() const { return scratch_used_; }
+  bool uses_matrix_unit() const { return products_.any(); }
+  int64_t scratch_used() const { return scratch_.used(); }
   int64_t workspace_used() const { return workspace_used_; }
 
   // Memory
@@ -59,8 +65,8 @@ class Kernel : public Memory {
     if (llvm::isa<InputOp>(value.getDefiningOp())) return true;
     if (value.getDefiningOp()->getBlock() == &program_.graph().getBody().front())
       return false;  // constants
-    if (value == evaluating_) return false;
-    if (row_products_.contains(value)) return true;
+    if (value == evaluating) return false;
+    if (made_.contains(value)) return true;
     return program_.placement(value) != Placement::fused;
   }
 
@@ -74,39 +80,37 @@ class Kernel : public Memory {
       return {e_.at(source.pointer, e_.i64(offset)), 1, vector ? 1 : source.columns, source.stride};
     }
     if (auto at = workspace_.find(value); at != workspace_.end())
-      return shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(value));
+      return scratch_.shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(value));
     throw InternalError(fmt::format("cpu: {} has no memory", name_of(value)));
   }
 
   Buffer transposed(Value value) override {
-    return transposed_.find(program_.origin(value))->second;
+    return scratch_.form_of(program_.origin(value), kTransposed);
   }
-  Buffer steps(Value gate) override { return steps_.find(program_.origin(gate))->second; }
+  Buffer steps(Value gate) override { return scratch_.form_of(program_.origin(gate), kSteps); }
   Value valid_rows() override { return valid_rows_; }
+  void keep(Value value, Buffer buffer) override {
+    buffers_[value] = buffer;
+    made_.insert(value);
+  }
+  void make(Value value, Buffer target) override {
+    value = program_.origin(value);
+    if (products_.emit(value, target)) return;
+    bool triangular = false;
+    TurnHook during;
+    if (!in_memory(value))
+      blocks_.for_each_product(value, [&](MatmulOp matmul) {
+        if (matmul.getTransposeRhs()) make_transposed(matmul.getRhs());
+        triangular |= program_.is_lower_triangular(matmul.getLhs());
+        if (!during) during = prefetches_.share_of(matmul);
+      });
+    tile_ops_.emit_blocks(value, target, triangular, during);
+  }
 
  private:
-  int64_t padded(int64_t columns) const {
-    return (columns + e_.lanes() - 1) / e_.lanes() * e_.lanes();
-  }
   Value divide_up(Value tokens) {
     Value sum = e_.add(tokens, chunk_ - 1);
     return e_.builder().create<mlir::arith::DivSIOp>(e_.loc(), sum, e_.i64(chunk_));
-  }
-
-  Buffer shaped(Value pointer, Tile type) {
-    if (type.getRank() == 2)
-      return {pointer, type.getDimSize(0), type.getDimSize(1), padded(type.getDimSize(1))};
-    int64_t columns = type.getRank() == 0 ? 1 : type.getDimSize(0);
-    return {pointer, 1, columns, padded(columns)};
-  }
-  int64_t floats_of(Tile type) {
-    return type.getRank() == 2 ? type.getDimSize(0) * padded(type.getDimSize(1))
-                               : padded(type.getRank() == 0 ? 1 : type.getDimSize(0));
-  }
-  Buffer new_scratch(Tile type) {
-    Buffer buffer = shaped(e_.at(scratch_, e_.i64(scratch_used_)), type);
-    scratch_used_ += floats_of(type);
-    return buffer;
   }
 
   struct Bound {
@@ -117,7 +121,7 @@ class Kernel : public Memory {
   void read_arguments(Value arguments) {
     auto slot = [&](int64_t i) { return e_.at(arguments, e_.i64(i), e_.builder().getI64Type()); };
     tokens_ = e_.load_int(slot(0));
-    scratch_ = e_.load_pointer(slot(1));
+    scratch_.start(e_.load_pointer(slot(1)));
     workspace_base_ = e_.load_pointer(slot(2));
     states_ = {e_.load_int(slot(3)), e_.load_int(slot(4)), e_.load_int(slot(5)),
                e_.load_int(slot(6))};
@@ -133,7 +137,7 @@ class Kernel : public Memory {
   void load_constants() {
     for (auto input : program_.graph().getBody().getOps<InputOp>()) {
       if (input.getScope() == Scope::token || input.getScope() == Scope::sequence) continue;
-      Buffer buffer = buffers_[input] = new_scratch(tile_of(input));
+      Buffer buffer = buffers_[input] = scratch_.take(tile_of(input));
       Bound& from = bound_[input.getName().str()];
       for (int64_t i = 0; i < buffer.rows; ++i)
         tile_ops_.load_row(
@@ -142,7 +146,7 @@ class Kernel : public Memory {
     }
     for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
       if (output.getScope() != Scope::head) continue;
-      Buffer buffer = sums_[output] = new_scratch(tile_of(output.getValue()));
+      Buffer buffer = sums_[output] = scratch_.take(tile_of(output.getValue()));
       tile_ops_.fill_zero(buffer);
     }
   }
@@ -150,6 +154,7 @@ class Kernel : public Memory {
   void emit_loop(const Loop& loop, size_t index, Value chunks) {
     for (auto [argument, init] : llvm::zip(loop.carried(), loop.init()))
       load_state(loop, argument, init);
+    products_.pack_carried(loop);
     e_.loop(e_.i64(0), chunks, 1, [&](Value turn) {
       Value chunk = loop.order == Order::reverse ? e_.sub(e_.sub(chunks, turn), e_.i64(1)) : turn;
       emit_turn(loop, index, chunk);
@@ -166,10 +171,12 @@ class Kernel : public Memory {
 
   // A state as it lies in the caller's memory when value channels come first.
   Buffer flipped_state(Buffer state) {
-    int64_t floats = state.columns * padded(state.rows);
-    if (flipped_offset_ < 0) flipped_offset_ = std::exchange(scratch_used_, scratch_used_ + floats);
-    return {e_.at(scratch_, e_.i64(flipped_offset_)), state.columns, state.rows,
-            padded(state.rows)};
+    int64_t stride = scratch_.padded(state.rows);
+    if (flipped_offset_ < 0) {
+      flipped_offset_ = scratch_.used();
+      scratch_.take(state.columns * stride);
+    }
+    return {scratch_.at(flipped_offset_), state.columns, state.rows, stride};
   }
   void store_state(Buffer state, Value to, Value step, Precision storage) {
     if (memory_.state_v_first) {
@@ -217,7 +224,7 @@ class Kernel : public Memory {
     return {};
   }
   void place_state(Value argument, const Bound& from, const Bound& to) {
-    Buffer buffer = shaped(to.pointer, tile_of(argument));
+    Buffer buffer = scratch_.shaped(to.pointer, tile_of(argument));
     buffer.step = to.step;
     auto& b = e_.builder();
     auto number = [&](Value pointer) -> Value {
@@ -238,7 +245,7 @@ class Kernel : public Memory {
     Bound& from = bound_[input.getName().str()];
     if (is_in_place(loop, tile_of(argument), from))
       return place_state(argument, from, bound_[final_state(loop).getName().str()]);
-    Buffer buffer = buffers_[argument] = new_scratch(tile_of(argument));
+    Buffer buffer = buffers_[argument] = scratch_.take(tile_of(argument));
     Buffer lying = memory_.state_v_first ? flipped_state(buffer) : buffer;
     tile_ops_.load_rows(from.pointer, from.step, from.storage, lying, e_.i64(lying.rows));
     if (memory_.state_v_first) tile_ops_.transpose(lying, buffer);
@@ -249,7 +256,7 @@ class Kernel : public Memory {
     auto place = [&](Value value) {
       if (program_.placement(value) != Placement::workspace) return;
       workspace_[value] = workspace_used_;
-      workspace_used_ += floats_of(tile_of(value));
+      workspace_used_ += scratch_.floats_of(tile_of(value));
     };
     llvm::for_each(loop.carried(), place);
     for (mlir::Operation* op : loop.body) place(op->getResult(0));
@@ -261,21 +268,27 @@ class Kernel : public Memory {
     Value before = e_.mul(chunk, workspace_used_);
     workspace_chunk_ = e_.at(workspace_base_, before);
     load_inputs(loop, index, first);
+    plan_prefetches(loop, index, first);
     keep_state(loop, chunk);
     for (Value argument : loop.carried())
       if (program_.placement(argument) == Placement::workspace)
         tile_ops_.copy(buffers_.lookup(argument),
-                       shaped(e_.at(workspace_chunk_, e_.i64(workspace_.lookup(argument))),
-                              tile_of(argument)));
+                       scratch_.shaped(e_.at(workspace_chunk_, e_.i64(workspace_.lookup(argument))),
+                                       tile_of(argument)));
 
-    row_products_.clear();
+    made_.clear();
     Values next;
     for (Value value : loop.next()) next.push_back(program_.origin(value));
     for (mlir::Operation* op : loop.body) {
       Value result = op->getResult(0);
       if (auto product = llvm::dyn_cast<MatmulOp>(op)) emit_with_siblings(loop, product);
+      if (program_.placement(result) == Placement::fused && tile_ops_.running_gate(op)) {
+        keep(result, scratch_.place(result));
+        emit_root(op, buffers_.lookup(result));
+      }
       if (program_.placement(result) == Placement::fused || llvm::isa<RowOp>(op)) continue;
       if (llvm::is_contained(next, result) && updates_in_place(loop, result)) continue;
+      if (products_.is_only_packed(result)) continue;
       emit_root(op, target_of(result));
     }
     store_outputs(index, first);
@@ -293,88 +306,97 @@ class Kernel : public Memory {
       return llvm::is_contained(loop.carried(), right) && !op.getTransposeLhs() &&
              !op.getTransposeRhs() && known;
     };
-    if (chunk_ != 1 || row_products_.contains(first) || !reads_state(first)) return;
+    if (chunk_ != 1 || made_.contains(first) || !reads_state(first)) return;
     llvm::SmallVector<MatmulOp> products;
     llvm::SmallVector<Buffer> targets;
     for (mlir::Operation* op : loop.body) {
       auto product = llvm::dyn_cast<MatmulOp>(op);
       if (!product || !reads_state(product) || products.size() == kMostSiblings) continue;
       products.push_back(product);
-      targets.push_back(buffers_[product] = scratch_of(product));
+      targets.push_back(buffers_[product] = scratch_.place(product));
     }
     tile_ops_.emit_rows(products, targets);
-    for (MatmulOp product : products) row_products_.insert(product);
+    for (MatmulOp product : products) made_.insert(product);
   }
   static constexpr size_t kMostSiblings = 2;
 
   Buffer target_of(Value result) {
     if (auto at = workspace_.find(result); at != workspace_.end())
       return buffers_[result] =
-                 shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(result));
-    return buffers_[result] = scratch_of(result);
-  }
-
-  // A tile's scratch is the same in every turn.
-  Buffer scratch_of(Value value) {
-    auto [it, fresh] = scratch_offsets_.try_emplace(value, scratch_used_);
-    if (fresh) scratch_used_ += floats_of(tile_of(value));
-    return shaped(e_.at(scratch_, e_.i64(it->second)), tile_of(value));
+                 scratch_.shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(result));
+    return buffers_[result] = scratch_.place(result);
   }
 
   // A carried tile may be overwritten by its next value if that is read element by element only.
   bool updates_in_place(const Loop& loop, Value next) {
     bool safe = next.hasOneUse();
-    evaluating_ = next;
+    evaluating = next;
     blocks_.for_each_product(next, [&](MatmulOp op) {
       for (Value operand : op.getOperands())
         safe &= !llvm::is_contained(loop.carried(), program_.origin(operand));
     });
-    evaluating_ = Value();
+    evaluating = Value();
     return safe && is_fusible(next.getDefiningOp());
   }
 
   void update_carry(const Loop& loop, size_t i, Value next) {
     Value argument = loop.carried()[i];
     if (next == argument) return;
+    products_.begin_update(argument);
     if (next.getDefiningOp() && !buffers_.contains(next) && updates_in_place(loop, next))
-      return emit_root(next.getDefiningOp(), buffers_.lookup(argument));
-    tile_ops_.copy(buffer_of(next), buffers_.lookup(argument));
+      emit_root(next.getDefiningOp(), buffers_.lookup(argument));
+    else
+      tile_ops_.copy(buffer_of(next), buffers_.lookup(argument));
+    products_.end_update(argument);
   }
 
   void emit_root(mlir::Operation* op, Buffer target) {
     if (auto gate = tile_ops_.stepwise_gate(op)) make_steps(*gate);
+    if (auto scores = llvm::dyn_cast<DecayDotOp>(op);
+        scores && products_.emit_scores(scores, target))
+      return;
+    if (auto gate = tile_ops_.running_gate(op)) {
+      make_steps(*gate);
+      return tile_ops_.running_product(op, steps(*gate), target);
+    }
     if (!is_fusible(op)) return tile_ops_.emit(op, target);
-    evaluating_ = op->getResult(0);
-    bool triangular = false;
-    blocks_.for_each_product(op->getResult(0), [&](MatmulOp matmul) {
-      if (matmul.getTransposeRhs()) make_transposed(matmul.getRhs());
-      triangular |= program_.is_lower_triangular(matmul.getLhs());
-    });
-    tile_ops_.emit_blocks(op->getResult(0), target, triangular);
-    evaluating_ = Value();
+    evaluating = op->getResult(0);
+    make(op->getResult(0), target);
+    evaluating = Value();
   }
 
   void make_steps(Value gate) {
     gate = program_.origin(gate);
-    if (steps_.contains(gate)) return;
-    auto [it, fresh] = steps_offsets_.try_emplace(gate, scratch_used_);
-    if (fresh) scratch_used_ += floats_of(tile_of(gate));
-    Buffer target = shaped(e_.at(scratch_, e_.i64(it->second)), tile_of(gate));
-    tile_ops_.exp_of(buffer_of(gate), target);
-    steps_[gate] = target;
+    Buffer from = buffer_of(gate);
+    scratch_.form_of(gate, kSteps, scratch_.shaped({}, tile_of(gate)),
+                     [&](Buffer to) { tile_ops_.exp_of(from, to); });
   }
 
   void make_transposed(Value value) {
     value = program_.origin(value);
-    if (transposed_.contains(value)) return;
-    Tile type = tile_of(value);
-    auto flipped = tile_type(type.getContext(), {axes_of(type)[1], axes_of(type)[0]},
-                             {type.getDimSize(1), type.getDimSize(0)});
-    auto [it, fresh] = transposed_offsets_.try_emplace(value, scratch_used_);
-    if (fresh) scratch_used_ += floats_of(flipped);
-    Buffer target = shaped(e_.at(scratch_, e_.i64(it->second)), flipped);
-    tile_ops_.transpose(buffer_of(value), target);
-    transposed_[value] = target;
+    Buffer from = buffer_of(value);
+    scratch_.form_of(value, kTransposed, {{}, from.columns, from.rows, scratch_.padded(from.rows)},
+                     [&](Buffer to) { tile_ops_.transpose(from, to); });
+  }
+
+  // What the next turn starts with.
+  void plan_prefetches(const Loop& loop, size_t index, Value first) {
+    prefetches_.start(loop, chunk_);
+    if (chunk_ == 1) return;
+    Value next = e_.add(first, loop.order == Order::reverse ? -chunk_ : chunk_);
+    auto plan = [&](llvm::StringRef name, Tile type, bool write) {
+      if (type.getRank() != 2) return;
+      Bound& at = bound_[name.str()];
+      mlir::Type number = tile_ops_.type_of(at.storage);
+      Value row = e_.at(at.pointer, e_.mul(next, at.step), number);
+      prefetches_.add(row, at.step, type.getDimSize(1), number, write);
+    };
+    for (auto input : program_.graph().getBody().getOps<InputOp>())
+      if (input.getScope() == Scope::token && buffers_.contains(input))
+        plan(input.getName(), tile_of(input), false);
+    for (auto output : program_.graph().getBody().getOps<OutputOp>())
+      if (output.getScope() == Scope::token && program_.loop_of(output.getValue()) == index)
+        plan(output.getName(), tile_of(output.getValue()), true);
   }
 
   void load_inputs(const Loop& loop, size_t index, Value first) {
@@ -387,7 +409,7 @@ class Kernel : public Memory {
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       if (index + 1 == program_.loops().size()) note(output.getValue());
     for (Value input : inputs) {
-      Buffer buffer = buffers_[input] = scratch_of(input);
+      Buffer buffer = buffers_[input] = scratch_.place(input);
       Bound& from = bound_[input.getDefiningOp<InputOp>().getName().str()];
       Value start = e_.at(from.pointer, e_.mul(first, from.step), tile_ops_.type_of(from.storage));
       if (tile_of(input).getRank() == 1)
@@ -419,7 +441,7 @@ class Kernel : public Memory {
   }
 
   Buffer materialised_constant(Value value) {
-    Buffer buffer = scratch_of(value);
+    Buffer buffer = scratch_.place(value);
     tile_ops_.emit_blocks(value, buffer, false);
     return buffer;
   }
@@ -444,14 +466,16 @@ class Kernel : public Memory {
         kept[value] = buffer;
     }
     buffers_ = kept;
-    transposed_.clear();
-    steps_.clear();
+    scratch_.forget_forms();
   }
 
   const TileProgram& program_;
   Emitter e_;
   BlockEvaluator blocks_;
   TileOps tile_ops_;
+  Scratch scratch_;
+  Prefetches prefetches_;
+  MatrixProducts products_;
   int64_t chunk_;
   MemoryOptions memory_;
   int64_t flipped_offset_ = -1;
@@ -459,12 +483,12 @@ class Kernel : public Memory {
   struct {
     Value pointer, step, every, row_step;
   } states_;
-  Value tokens_, scratch_, workspace_base_, workspace_chunk_, valid_rows_, evaluating_;
-  int64_t scratch_used_ = 0, workspace_used_ = 0;
-  llvm::DenseMap<Value, Buffer> buffers_, transposed_, steps_;
+  Value tokens_, workspace_base_, workspace_chunk_, valid_rows_;
+  int64_t workspace_used_ = 0;
+  llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
-  llvm::DenseSet<Value> row_products_;  // of this turn, made before what reads them
-  llvm::DenseMap<Value, int64_t> workspace_, scratch_offsets_, transposed_offsets_, steps_offsets_;
+  llvm::DenseSet<Value> made_;  // fused values made ahead of what reads them
+  llvm::DenseMap<Value, int64_t> workspace_;
 };
 
 }  // namespace
@@ -491,6 +515,7 @@ CpuKernel emit_kernel(mlir::ModuleOp module, const TileProgram& program, const T
     builder.create<mlir::func::ReturnOp>(module.getLoc());
     kernel.entries.push_back({.offset = static_cast<int64_t>(first),
                               .parallel = !whole && program.loops()[first].order == Order::any});
+    kernel.uses_matrix_unit |= emitted.uses_matrix_unit();
     kernel.scratch_floats = std::max(kernel.scratch_floats, emitted.scratch_used());
     kernel.workspace_floats = emitted.workspace_used();
   }

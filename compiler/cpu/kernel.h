@@ -15,7 +15,8 @@ struct Target {
   std::string features;  // LLVM's list, e.g. "+avx2,+fma"
   int64_t lanes = 4;     // floats of a vector
   bool has_fma = false;
-  bool has_f16 = false;  // conversions between f16 and f32
+  bool has_f16 = false;          // conversions between f16 and f32
+  bool has_matrix_unit = false;  // AMX for bf16
 
   static Target host();
   // A named processor; throws UserError for one LLVM does not know.

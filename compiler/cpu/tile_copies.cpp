@@ -74,8 +74,13 @@ void TileOps::store_as(Value value, Value to, Value index, Precision storage) {
 
 void TileOps::load_row(Value from, Precision storage, Value to, int64_t columns) {
   int64_t whole = columns / e_.lanes() * e_.lanes();
-  e_.loop(e_.i64(0), e_.i64(whole), e_.lanes(),
-          [&](Value j) { e_.store(load_as_f32(from, j, storage, true), e_.at(to, j)); });
+  int64_t together = whole % (4 * e_.lanes()) == 0 ? 4 : 1;
+  e_.loop(e_.i64(0), e_.i64(whole), together * e_.lanes(), [&](Value j) {
+    for (int64_t v = 0; v < together; ++v) {
+      Value at = e_.add(j, v * e_.lanes());
+      e_.store(load_as_f32(from, at, storage, true), e_.at(to, at));
+    }
+  });
   if (whole == columns) return;
   e_.store(e_.splat(0.f), e_.at(to, e_.i64(whole)));
   for (int64_t j = whole; j < columns; ++j)

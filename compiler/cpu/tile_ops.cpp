@@ -62,13 +62,16 @@ void TileOps::transpose(Buffer from, Buffer to) {
   });
 }
 
-void TileOps::emit_blocks(Value value, Buffer to, bool triangular) {
+// One token goes over whole rows of the state, as they lie in memory.
+int64_t TileOps::block_width(Buffer to) const {
   const Schedule& schedule = program_.schedule();
-  int64_t vectors = to.stride / e_.lanes();
-  // One token goes over whole rows of the state, as they lie in memory.
-  bool rows_first = schedule.chunk == 1;
-  int64_t wide = std::min(rows_first ? kRowVectors : schedule.register_vectors, vectors),
-          high = std::min(rows_first ? 1 : schedule.register_rows, to.rows);
+  return std::min(schedule.chunk == 1 ? kRowVectors : schedule.register_vectors,
+                  to.stride / e_.lanes());
+}
+
+void TileOps::emit_across(Value value, Buffer to, Value first_row, int64_t rows,
+                          std::optional<int64_t> known_row, const TurnHook& during) {
+  int64_t vectors = to.stride / e_.lanes(), wide = block_width(to), whole = vectors / wide * wide;
   auto block = [&](Block b) {
     Values values = blocks_.evaluate(value, b);
     for (int64_t i = 0; i < b.rows; ++i)
@@ -78,19 +81,36 @@ void TileOps::emit_blocks(Value value, Buffer to, bool triangular) {
         e_.store(values[i * b.vectors + v], e_.at(to.pointer, index));
       }
   };
-  auto across = [&](Value first_row, int64_t rows, std::optional<int64_t> known_row) {
-    int64_t whole = vectors / wide * wide;
-    e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(),
-            [&](Value j) { block({first_row, j, rows, wide, known_row}); });
-    if (whole < vectors)
-      block({first_row, e_.i64(whole * e_.lanes()), rows, vectors - whole, known_row});
-  };
+  e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(), [&](Value j) {
+    if (during) {
+      int64_t turns = vectors / wide;
+      Value before = e_.mul(e_.divide(first_row, rows), turns);
+      during(e_.add(before, e_.divide(j, wide * e_.lanes())), to.rows / rows * turns);
+    }
+    block({first_row, j, rows, wide, known_row});
+  });
+  if (whole < vectors)
+    block({first_row, e_.i64(whole * e_.lanes()), rows, vectors - whole, known_row});
+}
+
+void TileOps::emit_blocks(Value value, Buffer to, bool triangular, const TurnHook& during) {
+  const Schedule& schedule = program_.schedule();
+  int64_t high = std::min(schedule.chunk == 1 ? 1 : schedule.register_rows, to.rows);
   int64_t whole = to.rows / high * high;
   if (triangular)
-    for (int64_t i = 0; i < whole; i += high) across(e_.i64(i), high, i);
+    for (int64_t i = 0; i < whole; i += high) emit_across(value, to, e_.i64(i), high, i, during);
   else
-    e_.loop(e_.i64(0), e_.i64(whole), high, [&](Value i) { across(i, high, std::nullopt); });
-  if (whole < to.rows) across(e_.i64(whole), to.rows - whole, whole);
+    e_.loop(e_.i64(0), e_.i64(whole), high,
+            [&](Value i) { emit_across(value, to, i, high, std::nullopt, during); });
+  if (whole < to.rows) emit_across(value, to, e_.i64(whole), to.rows - whole, whole);
+}
+
+void TileOps::emit_some_rows(Value value, Buffer to, Value first_row, int64_t rows) {
+  int64_t high = std::min(program_.schedule().register_rows, rows);
+  e_.loop(e_.i64(0), e_.i64(rows / high * high), high,
+          [&](Value i) { emit_across(value, to, e_.add(first_row, i), high, std::nullopt); });
+  if (rows % high)
+    emit_across(value, to, e_.add(first_row, rows / high * high), rows % high, std::nullopt);
 }
 
 void TileOps::emit_rows(llvm::ArrayRef<MatmulOp> products, llvm::ArrayRef<Buffer> to) {
@@ -215,8 +235,13 @@ Value TileOps::total(Value vector) {
 }
 
 void TileOps::exp_of(Buffer from, Buffer to) {
-  for_each_vector(to, [&](Value at) {
-    e_.store(e_.exp(e_.load_vector(e_.at(from.pointer, at))), e_.at(to.pointer, at));
+  int64_t vectors = to.rows * to.stride / e_.lanes();
+  int64_t together = vectors % 4 == 0 ? 4 : 1;  // the steps of one wait for each other
+  e_.loop(e_.i64(0), e_.i64(vectors * e_.lanes()), together * e_.lanes(), [&](Value at) {
+    for (int64_t v = 0; v < together; ++v) {
+      Value here = e_.add(at, v * e_.lanes());
+      e_.store(e_.exp(e_.load_vector(e_.at(from.pointer, here))), e_.at(to.pointer, here));
+    }
   });
 }
 
@@ -229,6 +254,54 @@ CumsumOp running(const TileProgram& program, Value gate) {
 }
 
 }  // namespace
+
+namespace {
+
+// exp of a running sum, or of the chunk's whole sum minus it; all in one stage, so that every
+// kernel of the graph decides alike.
+CumsumOp summed_under(const TileProgram& program, mlir::Operation* op, bool& from_the_end) {
+  if (!llvm::isa<mlir::math::ExpOp>(op) || tile_of(op->getResult(0)).getRank() != 2) return {};
+  Value exponent = program.origin(op->getOperand(0));
+  CumsumOp sum = running(program, exponent);
+  from_the_end = !sum;
+  if (auto rest = exponent.getDefiningOp<arith::SubFOp>()) {
+    auto whole = program.origin(rest.getLhs()).getDefiningOp<BroadcastOp>();
+    auto last = whole ? program.origin(whole.getSource()).getDefiningOp<RowOp>() : RowOp();
+    sum = running(program, rest.getRhs());
+    if (!last || !sum || sum.getExclusive() || program.origin(last.getSource()) != sum ||
+        static_cast<int64_t>(last.getIndex()) != tile_of(sum).getDimSize(0) - 1)
+      return {};
+  }
+  return sum && sum->getBlock() == op->getBlock() ? sum : CumsumOp();
+}
+
+}  // namespace
+
+std::optional<Value> TileOps::running_gate(mlir::Operation* op) {
+  bool from_the_end = false;
+  CumsumOp sum = program_.schedule().chunk > 1 ? summed_under(program_, op, from_the_end) : nullptr;
+  return sum ? std::optional(program_.origin(sum.getSource())) : std::nullopt;
+}
+
+void TileOps::running_product(mlir::Operation* op, Buffer steps, Buffer to) {
+  bool from_the_end = false;
+  bool before = summed_under(program_, op, from_the_end).getExclusive() || from_the_end;
+  int64_t vectors = to.stride / e_.lanes();
+  for (int64_t first = 0; first < vectors; first += kRowVectors) {
+    int64_t count = std::min(kRowVectors, vectors - first);
+    Values ones(count, e_.splat(1.f));
+    e_.loop(e_.i64(0), e_.i64(to.rows), 1, ones, [&](Value turn, const Values& product) {
+      Value i = from_the_end ? e_.sub(e_.i64(to.rows - 1), turn) : turn;
+      Values next;
+      for (int64_t v = 0; v < count; ++v) {
+        Value index = e_.add(e_.mul(i, to.stride), (first + v) * e_.lanes());
+        next.push_back(e_.fmul(product[v], e_.load_vector(e_.at(steps.pointer, index))));
+        e_.store(before ? product[v] : next[v], e_.at(to.pointer, index));
+      }
+      return next;
+    });
+  }
+}
 
 std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {
   if (!llvm::isa<DecayDotOp, DecayApplyOp>(op)) return std::nullopt;
@@ -245,7 +318,7 @@ std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {
 
 // Along a row of scores from the diagonal to the left, each step multiplies the row's vector by one
 // more token's decay: no exponential a pair, nothing above one, and no difference of large sums.
-void TileOps::decay_dot_stepwise(DecayDotOp op, Buffer to) {
+void TileOps::scores_in_blocks(DecayDotOp op, Buffer to, int64_t block, Buffer ends) {
   Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
   Buffer step = memory_.steps(*stepwise_gate(op));
   bool rows_before = running(program_, op.getRows()).getExclusive();
@@ -267,8 +340,9 @@ void TileOps::decay_dot_stepwise(DecayDotOp op, Buffer to) {
       // Where the row does not see its own token's decay but the column does, the walk starts one
       // to the left.
       bool skip_diagonal = rows_before && !columns_before;
-      Value begin = e_.i64(skip_diagonal ? 1 : 0), end = e_.add(i, 1);
-      e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {
+      Value before = e_.mul(e_.divide(i, block), block);
+      Value begin = e_.i64(skip_diagonal ? 1 : 0), end = e_.add(e_.sub(i, before), 1);
+      Values left = e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {
         Value j = e_.sub(i, t);
         Value sum = e_.fmul(decayed[0], load(b, j, first));
         for (int64_t v = 1; v < count; ++v) sum = e_.fma(decayed[v], load(b, j, first + v), sum);
@@ -285,10 +359,40 @@ void TileOps::decay_dot_stepwise(DecayDotOp op, Buffer to) {
           further.push_back(e_.fmul(decayed[v], load(step, next, first + v)));
         return further;
       });
+      for (int64_t v = 0; ends.pointer && v < count; ++v) {
+        Value index = e_.add(e_.mul(i, ends.stride), (first + v) * e_.lanes());
+        e_.store(left[v], e_.at(ends.pointer, index));
+      }
       if (strict && !skip_diagonal)
         e_.store(e_.f32(0), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), i)));
     });
   }
+}
+
+bool TileOps::sees_columns_before(DecayDotOp op) {
+  return running(program_, op.getColumns()).getExclusive();
+}
+
+void TileOps::decay_columns(DecayDotOp op, Buffer to) {
+  Buffer b = memory_.buffer_of(op.getRhs()), step = memory_.steps(*stepwise_gate(op));
+  bool before = sees_columns_before(op);
+  int64_t vectors = to.stride / e_.lanes();
+  auto at = [&](Buffer x, Value i, int64_t v) {
+    return e_.at(x.pointer, e_.add(e_.mul(i, x.stride), v * e_.lanes()));
+  };
+  Values ones(vectors, e_.splat(1.f));
+  e_.loop(e_.i64(0), e_.i64(to.rows), 1, ones, [&](Value turn, const Values& decay) {
+    Value j = e_.sub(e_.i64(to.rows - 1), turn);
+    Value next =
+        before ? e_.builder().create<arith::MaxSIOp>(e_.loc(), e_.add(j, -1), e_.i64(0)).getResult()
+               : j;
+    Values further;
+    for (int64_t v = 0; v < vectors; ++v) {
+      e_.store(e_.fmul(e_.load_vector(at(b, j, v)), decay[v]), at(to, j, v));
+      further.push_back(e_.fmul(decay[v], e_.load_vector(at(step, next, v))));
+    }
+    return further;
+  });
 }
 
 // The same walk for the adjoints: to the left along a row, or down along a column.
@@ -339,7 +443,7 @@ Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Valu
 
 // E3: every pair of rows and columns under the triangle, one exponential a channel.
 void TileOps::decay_dot(DecayDotOp op, Buffer to) {
-  if (stepwise_gate(op)) return decay_dot_stepwise(op, to);
+  if (stepwise_gate(op)) return scores_in_blocks(op, to, to.rows, {});
   Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
   Buffer rows = memory_.buffer_of(op.getRows()), columns = memory_.buffer_of(op.getColumns());
   bool strict = op.getTriangle() == Triangle::strict_lower;

@@ -33,12 +33,23 @@ class TileOps {
   void transpose(Buffer from, Buffer to);
 
   void exp_of(Buffer from, Buffer to);
+  // The gate of an exponential of its running sum, or of what the sum is short of the chunk's: that
+  // is a running product of the gate's steps, from the first token on or from the last back.
+  std::optional<mlir::Value> running_gate(mlir::Operation* op);
+  void running_product(mlir::Operation* op, Buffer steps, Buffer to);
   // The gate whose running sum a decay_dot or its adjoint goes along, if its rows and columns go
   // along one.
   std::optional<mlir::Value> stepwise_gate(mlir::Operation* op);
 
   // A fusible value, block by block; triangular operands make every block of rows its own code.
-  void emit_blocks(mlir::Value value, Buffer to, bool triangular);
+  void emit_blocks(mlir::Value value, Buffer to, bool triangular, const TurnHook& during = {});
+  // Some of its rows.
+  void emit_some_rows(mlir::Value value, Buffer to, mlir::Value first_row, int64_t rows);
+  // Scores under decay only where row and column are of one block of so many tokens; `ends` gets
+  // the rows decayed to the column before their block. And the columns decayed to the last of `to`.
+  void scores_in_blocks(chunk::DecayDotOp op, Buffer to, int64_t block, Buffer ends);
+  void decay_columns(chunk::DecayDotOp op, Buffer to);
+  bool sees_columns_before(chunk::DecayDotOp op);
   // One-row products with the same right side, all at once.
   void emit_rows(llvm::ArrayRef<chunk::MatmulOp> products, llvm::ArrayRef<Buffer> to);
   // Any other op.
@@ -47,6 +58,9 @@ class TileOps {
  private:
   static constexpr int64_t kRowVectors = 8;  // of a row in registers, when rows are taken whole
 
+  void emit_across(mlir::Value value, Buffer to, mlir::Value first_row, int64_t rows,
+                   std::optional<int64_t> known_row, const TurnHook& during = {});
+  int64_t block_width(Buffer to) const;
   void for_each_vector(Buffer buffer, llvm::function_ref<void(mlir::Value index)> body);
   mlir::Value widen(mlir::Value value);
   mlir::Value int_like(mlir::Value value, int32_t number);
@@ -60,7 +74,6 @@ class TileOps {
   void inverse(chunk::InverseUnitLowerOp op, Buffer to);
   void decay_dot(chunk::DecayDotOp op, Buffer to);
   void decay_apply(chunk::DecayApplyOp op, Buffer to);
-  void decay_dot_stepwise(chunk::DecayDotOp op, Buffer to);
   void decay_apply_stepwise(chunk::DecayApplyOp op, Buffer to);
   mlir::Value total(mlir::Value vector);
   // exp(rows_i - columns_j) of one vector of channels.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -9,6 +11,17 @@
 #include "linnet/error.h"
 
 namespace linnet {
+
+bool allow_matrix_unit() {
+#ifdef __x86_64__
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  static const bool allowed = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return allowed;
+#else
+  return false;
+#endif
+}
 
 Code::Code(std::string_view image) : bytes_(image.size()) {
   auto fail = [](const char* call) {

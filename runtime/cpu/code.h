@@ -7,6 +7,9 @@
 
 namespace linnet {
 
+// Asks the system to let this process use the matrix unit (AMX); whether it may.
+bool allow_matrix_unit();
+
 class Code {
  public:
   // Throws DeviceError if the system gives no such memory.

@@ -64,6 +64,7 @@ class KernelStore {
     CacheKey key({{"kind", "cpu kernel"},
                   {"what", what},
                   {"processor", request.target_cpu.empty() ? host_ : request.target_cpu},
+                  {"matrix unit", request.matrix_unit ? "allowed" : "refused"},
                   {"generator", kGeneratorId}});
     Files files = cache_.find_or_build(key, [&] { return compile(request, what); });
     auto kernel = std::make_shared<const LoadedKernel>(parse(files));
@@ -117,10 +118,13 @@ class CpuDevice : public Device::Impl {
   Op build(const Problem& problem, const BuildOptions& options) const override {
     CpuRequest request{
         .problem = problem, .direction = options.direction, .target_cpu = options.target_cpu};
+    if (request.target_cpu.empty()) request.matrix_unit = allow_matrix_unit();
     bool decode = options.direction == Direction::decode;
     if (decode && options.chunk > 1)
       throw UserError(fmt::format("chunk: expected 1 for decode, got {}", options.chunk));
-    request.chunk = options.chunk ? options.chunk : decode ? 1 : 16;
+    // Products are nearly free on the matrix unit, passes over the state are not: longer chunks.
+    int64_t best = request.matrix_unit && problem.dtype == DType::bf16 ? 32 : 16;
+    request.chunk = options.chunk ? options.chunk : decode ? 1 : best;
     if (decode) request.value_block = decode_block(problem);
     auto store = store_;
     auto op = std::make_shared<CpuOp>(

@@ -15,6 +15,9 @@ namespace linnet {
 // A kernel that can be called.
 struct LoadedKernel {
   explicit LoadedKernel(CpuKernel from) : kernel(std::move(from)), code(kernel.code) {
+    if (kernel.uses_matrix_unit && !allow_matrix_unit())
+      throw DeviceError(
+          "cpu: the kernel uses the matrix unit (AMX), which this machine does not offer");
     for (const auto& entry : kernel.entries) functions.push_back(code.at(entry.offset));
     kernel.code.clear();
   }

@@ -95,14 +95,17 @@ namespace {
 // Recurrences whose state is cut into blocks of value channels, and some that are not.
 std::vector<Problem> split_problems() {
   std::vector<Problem> list;
-  auto add = [&](const char* op, int64_t value_dim, bool v_first, DType dtype = DType::f32) {
+  auto add = [&](const char* op, int64_t value_dim, bool v_first, DType dtype = DType::f32,
+                 int64_t key_dim = 24) {
     list.push_back(
-        {.key_dim = 24, .value_dim = value_dim, .dtype = dtype, .state_v_first = v_first});
+        {.key_dim = key_dim, .value_dim = value_dim, .dtype = dtype, .state_v_first = v_first});
     list.back().op = op;
   };
   add("kda", 64, false);
   add("gated_delta_rule", 64, false, DType::bf16);
+  add("kda", 64, false, DType::bf16, 64);
   add("rwkv7", 20, true);
+  add("rwkv7", 32, false, DType::bf16, 48);
   add("rwkv6", 64, false);
   add("retention", 64, true);
   add("gated_delta_product", 32, false);
@@ -173,4 +176,37 @@ TEST_CASE("cpu: code for a named processor uses its registers") {
   CHECK(wide.find("vfmadd") != std::string::npos);
   CHECK(narrow.find("%zmm") == std::string::npos);
   CHECK(narrow.find("%ymm") != std::string::npos);
+}
+
+TEST_CASE("cpu: bf16 is for the matrix unit, where a processor has one") {
+  auto context = make_context();
+  auto assembly = [&](DType dtype, const char* cpu, int64_t chunk) {
+    Problem problem{.op = "kda", .dtype = dtype};
+    auto module = derive(*context, ops::find("kda").define, problem, {.chunk_size = chunk});
+    return cpu::assembly_of(TileProgram(graph_of(*module), {.chunk = chunk}),
+                            cpu::Target::named(cpu));
+  };
+  auto uses_it = [](const std::string& text) {
+    return text.find("tdpbf16ps") != std::string::npos;
+  };
+  CHECK(uses_it(assembly(DType::bf16, "sapphirerapids", 32)));
+  CHECK(uses_it(assembly(DType::bf16, "graniterapids", 16)));
+  CHECK_FALSE(uses_it(assembly(DType::bf16, "sapphirerapids", 1)));
+  CHECK_FALSE(uses_it(assembly(DType::bf16, "znver4", 32)));
+  CHECK_FALSE(uses_it(assembly(DType::f32, "sapphirerapids", 32)));
+}
+
+// Chunks of one block, of several, and of a part of a tile.
+TEST_CASE("cpu: bf16 in chunks of any size follows the reference") {
+  for (const char* op : {"kda", "gated_delta_rule", "rwkv7", "gla", "gated_delta_product"})
+    for (int64_t chunk : {16, 32, 64}) {
+      CAPTURE(op);
+      CAPTURE(chunk);
+      check::Case c{.law = ops::find(op).define,
+                    .problem = {.op = op, .key_dim = 96, .value_dim = 60, .dtype = DType::bf16}};
+      c.options.chunk_size = chunk;
+      c.layout = {2, 2, {70, 0, 130}};
+      for (const check::Result& result : check::compare_on(cpu_device(), c))
+        CHECK_MESSAGE(result.passed, result.measure);
+    }
 }

@@ -45,6 +45,7 @@ struct CpuKernel {
   int64_t value_block = 0;  // value channels of one call
   // With one entry a loop: whether what the first leaves is the same for all value blocks.
   bool shared_first = false;
+  bool uses_matrix_unit = false;  // AMX, which a process must ask the system for
   int64_t scratch_floats = 0;
   int64_t workspace_floats = 0;  // of one chunk
 
@@ -60,6 +61,7 @@ struct CpuRequest {
   bool split = false;       // one entry a loop
   bool grouped =
       false;  // several value heads share a head: its gradients leave in f32, to be summed
+  bool matrix_unit = true;       // AMX may be used, if the processor has it
   std::string target_cpu;        // LLVM's name of a processor; empty: this machine's
   std::string describe() const;  // for the cache's key
 };

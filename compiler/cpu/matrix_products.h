@@ -1,0 +1,65 @@
+// Which products of a kernel go to the matrix unit, and how their operands get there: packed as
+// they are computed where nobody else reads them, and the state packed as it is updated.
+#pragma once
+
+#include "compiler/cpu/matrix_unit.h"
+#include "compiler/cpu/prefetch.h"
+#include "compiler/cpu/scratch.h"
+#include "compiler/cpu/tile_ops.h"
+
+namespace linnet::cpu {
+
+class MatrixProducts {
+ public:
+  MatrixProducts(Emitter& emitter, const TileProgram& program, Memory& memory,
+                 BlockEvaluator& blocks, TileOps& tile_ops, Scratch& scratch,
+                 Prefetches& prefetches, bool has_matrix_unit);
+
+  bool any() const { return any_; }
+  void start();
+  void finish();
+
+  // Makes the products under a fused value; whether the value itself is in `target` with that. A
+  // sum with a product is the other side with the product added on top, as BlockEvaluator has it.
+  bool emit(mlir::Value value, Buffer target);
+  // Scores under decay of chunks of several blocks: products of the blocks below the diagonal.
+  bool emit_scores(chunk::DecayDotOp op, Buffer target);
+
+  // Whether only products of the matrix unit read a tile: it is packed as it is computed, and never
+  // in memory itself.
+  bool is_only_packed(mlir::Value value);
+
+  // The carried tiles that products read packed are so before the loop and after each update.
+  void pack_carried(const Loop& loop);
+  void begin_update(mlir::Value carried);
+  void end_update(mlir::Value carried);
+
+ private:
+  bool is_mine(chunk::MatmulOp op);
+  chunk::MatmulOp fused_product(mlir::Value value);
+  bool has_products(mlir::Value value);
+  bool is_at(mlir::Value value, Buffer target);
+  bool is_kept_packed(mlir::Value carried);
+  // The product, added to `base` if there is one: that lies in `target` already, or else is made
+  // there row by row.
+  void multiply(chunk::MatmulOp op, Buffer target, mlir::Value base, bool make_base, bool negate);
+  // An operand as the matrix unit takes it.
+  Buffer packed(mlir::Value value, bool is_left, bool is_transposed, bool negate);
+  Buffer packed_columns(chunk::DecayDotOp op, int64_t blocks);
+  void pack_across(mlir::Value value, mlir::Value first, int64_t rows);
+  MatrixUnit::Reader reader_of(mlir::Value value);
+
+  Emitter& e_;
+  const TileProgram& program_;
+  Memory& memory_;
+  BlockEvaluator& blocks_;
+  TileOps& tile_ops_;
+  Scratch& scratch_;
+  Prefetches& prefetches_;
+  MatrixUnit unit_;
+  bool any_ = false;
+  mlir::Value to_pack_;  // the carried tile that is being updated
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Operation*, 2>> readers_;  // null: not an op
+};
+
+}  // namespace linnet::cpu

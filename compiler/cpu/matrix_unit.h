@@ -1,0 +1,60 @@
+// Products of tiles in bf16 with sums in f32 on the processor's matrix unit (AMX).
+#pragma once
+
+#include "compiler/cpu/blocks.h"
+
+namespace linnet::cpu {
+
+// Operands lie packed: two bf16 along the depth make one 32-bit number, the depth is filled up with
+// zeros to whole tiles. The left is [rows][depth / 2], the right [depth / 2][columns]. Either is
+// the other's transpose, 32-bit number by 32-bit number, which is how transposed operands are made.
+class MatrixUnit {
+ public:
+  static constexpr int64_t kTile = 16;   // rows of a tile, and 32-bit numbers of its rows
+  static constexpr int64_t kDepth = 32;  // what one instruction sums over
+
+  explicit MatrixUnit(Emitter& emitter) : e_(emitter) {}
+
+  // 32-bit numbers that `depth` takes in packed form.
+  static int64_t packed_depth(int64_t depth) { return (depth + kDepth - 1) / kDepth * kTile; }
+
+  // All tiles of full size; `memory` takes 16 numbers. To be called once, before products.
+  void configure(mlir::Value memory);
+  void release();
+
+  // What is to be packed: one vector of each of some rows, from a column on.
+  using Reader = std::function<Values(mlir::Value row, int64_t rows, mlir::Value column)>;
+  // Neighbours of a row together: [n][depth] to [n][depth / 2].
+  void pack_along_rows(const Reader& from, int64_t columns, Buffer to, bool negate);
+  // Neighbours of a column together: [depth][n] to [depth / 2][n]; `rows` of the depth from `first`
+  // on, the last of which may be odd only at the end.
+  void pack_across_rows(const Reader& from, mlir::Value first, int64_t rows, Buffer to,
+                        bool negate);
+  // What is beyond the depth in such a packed tile.
+  void clear_beyond(int64_t rows, Buffer to);
+
+  // to = left right, or to += left right. The rows of `to` are a multiple of kTile.
+  struct Product {
+    Buffer left, right, to;
+    bool accumulate;
+    // What of the depth a tile of rows needs, in tiles, first and last + 1; all where not said.
+    std::function<std::pair<int64_t, int64_t>(int64_t first_row)> depth_of = {};
+    // Called before and after the tiles of some rows are made, and in every turn.
+    std::function<void(mlir::Value first_row, int64_t rows)> before = {}, after = {};
+    TurnHook during = {};
+  };
+  void multiply(const Product& product);
+
+ private:
+  void call(llvm::StringRef name, llvm::ArrayRef<mlir::Value> operands);
+  void move(llvm::StringRef name, int64_t tile, Buffer buffer, mlir::Value row, mlir::Value column);
+  mlir::Value tile_number(int64_t tile);
+  mlir::Value narrow(mlir::Value low, mlir::Value high);
+  mlir::Value interleave(mlir::Value halves);
+  void block(const Product& p, mlir::Value row, mlir::Value column, int64_t high, int64_t wide,
+             std::pair<int64_t, int64_t> depth);
+
+  Emitter& e_;
+};
+
+}  // namespace linnet::cpu
