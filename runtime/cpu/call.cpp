@@ -46,16 +46,15 @@ int64_t CpuCall::row_of(const KernelArgument& argument) const {
 CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
     : op_(op), binding_(binding), pool_(*op.pool_), whole_(op.main_) {
   grouped_ = op.has_grouped_outputs_ && binding.heads != binding.value_heads;
-  if (grouped_) {
-    CpuRequest request = op.request_;
-    request.grouped = true;
-    whole_ = op.variant(request);
-  }
+  CpuRequest common = op.request_;
+  if (binding.states_every % common.chunk != 0) common.chunk = op.chunk_of_states_;
+  common.grouped = grouped_;
+  if (grouped_ || common.chunk != op.request_.chunk) whole_ = op.variant(common);
   const Problem& problem = op.problem;
   for (int64_t s = 0; s < binding.sequences && !window_; ++s)
     if (is_split(s)) window_ = kWindow;
   if (window_) {
-    CpuRequest request = op.request_;
+    CpuRequest request = common;
     request.split = true;
     int64_t block = problem.value_dim;
     while (block % 32 == 0 && problem.value_dim / block * binding.value_heads < pool_.workers())

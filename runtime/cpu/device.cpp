@@ -32,6 +32,7 @@ std::string host_processor() {
 }
 
 constexpr int kMostThreads = 4096;
+constexpr int64_t kChunk = 16;  // tokens, unless something else is known to be better
 
 int thread_count(int asked) {
   if (asked < 0 || asked > kMostThreads)
@@ -123,12 +124,13 @@ class CpuDevice : public Device::Impl {
     if (decode && options.chunk > 1)
       throw UserError(fmt::format("chunk: expected 1 for decode, got {}", options.chunk));
     // Products are nearly free on the matrix unit, passes over the state are not: longer chunks.
-    int64_t best = request.matrix_unit && problem.dtype == DType::bf16 ? 32 : 16;
-    request.chunk = options.chunk ? options.chunk : decode ? 1 : best;
+    bool narrow = problem.dtype == DType::bf16 && request.target_cpu.empty() && request.matrix_unit;
+    request.chunk = options.chunk ? options.chunk : decode ? 1 : narrow ? 32 : kChunk;
     if (decode) request.value_block = decode_block(problem);
     auto store = store_;
     auto op = std::make_shared<CpuOp>(
-        request, [store](const CpuRequest& r) { return store->load(r); }, pool_);
+        request, [store](const CpuRequest& r) { return store->load(r); }, pool_,
+        options.chunk ? options.chunk : kChunk);
     op->device = shared_from_this();
     return Op(op);
   }

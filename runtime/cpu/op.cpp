@@ -6,8 +6,13 @@
 
 namespace linnet {
 
-CpuOp::CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool)
-    : request_(request), load_(std::move(load)), pool_(std::move(pool)), main_(load_(request)) {
+CpuOp::CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool,
+             int64_t chunk_of_states)
+    : request_(request),
+      load_(std::move(load)),
+      pool_(std::move(pool)),
+      main_(load_(request)),
+      chunk_of_states_(chunk_of_states) {
   problem = request.problem;
   direction = request.direction;
   for (const KernelArgument& a : main_->kernel.arguments)
@@ -15,7 +20,8 @@ CpuOp::CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool>
 }
 
 std::shared_ptr<const LoadedKernel> CpuOp::variant(const CpuRequest& request) const {
-  std::array<int64_t, 3> kind = {request.grouped, request.split, request.value_block};
+  std::array<int64_t, 4> kind = {request.grouped, request.split, request.value_block,
+                                 request.chunk};
   std::lock_guard lock(mutex_);
   auto& known = variants_[kind];
   if (!known) known = load_(request);

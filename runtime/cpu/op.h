@@ -31,7 +31,9 @@ using KernelLoader = std::function<std::shared_ptr<const LoadedKernel>(const Cpu
 class CpuOp : public Op::Impl {
  public:
   // Loads the kernel of the common case; others when a call first needs them.
-  CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool);
+  // States between chunks may be asked for at multiples of `chunk_of_states`, if that is less.
+  CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool,
+        int64_t chunk_of_states);
 
   void run(std::span<const Argument> arguments, const RunOptions& options) const override;
   size_t workspace_bytes(std::span<const Argument> arguments) const override;
@@ -40,7 +42,8 @@ class CpuOp : public Op::Impl {
  private:
   friend class CpuCall;
   Binding::Rules rules() const {
-    return {main_->kernel.arguments, main_->kernel.chunk, problem, direction};
+    return {main_->kernel.arguments, std::min(main_->kernel.chunk, chunk_of_states_), problem,
+            direction};
   }
   std::shared_ptr<const LoadedKernel> variant(const CpuRequest& request) const;
 
@@ -49,7 +52,8 @@ class CpuOp : public Op::Impl {
   std::shared_ptr<Pool> pool_;
   std::shared_ptr<const LoadedKernel> main_;
   bool has_grouped_outputs_ = false;
-  mutable std::map<std::array<int64_t, 3>, std::shared_ptr<const LoadedKernel>> variants_;
+  int64_t chunk_of_states_;
+  mutable std::map<std::array<int64_t, 4>, std::shared_ptr<const LoadedKernel>> variants_;
   // Memory of calls that bring none, kept for the next.
   mutable std::mutex mutex_;
   mutable std::vector<std::vector<std::byte>> spare_;

@@ -150,6 +150,23 @@ TEST_CASE("cpu: a part of a long sequence does not see the tokens after it") {
       CHECK_MESSAGE(result.passed, result.measure);
 }
 
+TEST_CASE("cpu: states come every 16 tokens, however long chunks are") {
+  Subject subject({.op = "kda", .key_dim = 32, .value_dim = 32, .dtype = DType::bf16});
+  Layout layout{1, 1, {40}};
+  Tensors arguments = subject.arguments(Direction::forward, layout);
+  Op op = subject.build(cpu_device(), Direction::forward);
+  auto states = check::call(op, layout, arguments, {.states_every = 16})["states"];
+  REQUIRE(states.size() == 3 * 32 * 32);
+  for (int64_t first : {16, 32}) {
+    Layout prefix{1, 1, {first}};
+    auto expected =
+        check::call(op, prefix, subject.tokens(arguments, layout, 0, first))["final_state"];
+    for (size_t i = 0; i < expected.size(); ++i)
+      REQUIRE(states[first / 16 * expected.size() + i] ==
+              doctest::Approx(expected[i]).epsilon(0.03).scale(0.3));
+  }
+}
+
 TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers to rounding") {
   auto context = make_context();
   Problem problem{.op = "kda", .key_dim = 60, .value_dim = 36};
