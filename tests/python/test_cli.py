@@ -79,7 +79,7 @@ def test_show_tile_and_assembly():
 
 def test_show_cuda_source():
     text = linnet("show", "gla", "--stage", "cuda", "--chunk", "16", "--precision", "bf16")
-    assert "gla_scan(const bf16* v_ptr" in text and "plus_product<Precision::bf16>" in text
+    assert "gla_scan(const Tensor<const bf16> v_tensor" in text and "plus_product<Precision::bf16>" in text
 
 
 def test_ptx_inspect_and_the_virtual_gpu():
