@@ -2,6 +2,7 @@
 #pragma once
 
 #include "linnet/device.h"
+#include "runtime/cache/cache.h"
 
 namespace linnet {
 
@@ -28,7 +29,10 @@ class Op::Impl {
   Direction direction = Direction::forward;
 };
 
+// The cache a device takes kernels from.
+Cache::Options cache_options(const DeviceOptions& options);
+
 std::shared_ptr<const Device::Impl> open_cpu(const DeviceOptions& options);
-std::shared_ptr<const Device::Impl> open_gpu(const std::string& name);
+std::shared_ptr<const Device::Impl> open_gpu(const std::string& name, const DeviceOptions& options);
 
 }  // namespace linnet

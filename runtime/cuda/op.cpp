@@ -200,11 +200,12 @@ void CudaOp::run(std::span<const Argument> arguments, const RunOptions& options)
     return call.run(aligned(std::bit_cast<DevicePointer>(options.workspace)), stream);
   }
   std::lock_guard lock(mutex_);
-  if (!own_ || own_->bytes() < bytes) {
-    own_.reset();
-    own_ = std::make_unique<cuda::Buffer>(gpu_, bytes);
+  auto& own = own_[stream];
+  if (!own || own->bytes() < bytes) {
+    own.reset();
+    own = std::make_unique<cuda::Buffer>(gpu_, bytes);
   }
-  call.run(aligned(own_->address()), stream);
+  call.run(aligned(own->address()), stream);
 }
 
 }  // namespace linnet

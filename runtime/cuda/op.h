@@ -1,6 +1,7 @@
 // An op on a GPU: a module, and the launches that compute the op.
 #pragma once
 
+#include <map>
 #include <mutex>
 
 #include "linnet/compiler.h"
@@ -28,10 +29,10 @@ class CudaOp : public Op::Impl {
   std::shared_ptr<cuda::Device> gpu_;
   cuda::Module module_;
   std::vector<cuda::Handle> functions_;
-  // The workspace of calls that bring none. Calls on the device's own stream come one after
-  // another.
+  // Workspaces of calls that bring none. Calls on one stream come one after another; those on
+  // several do not.
   mutable std::mutex mutex_;
-  mutable std::unique_ptr<cuda::Buffer> own_;
+  mutable std::map<cuda::Handle, std::unique_ptr<cuda::Buffer>> own_;
 };
 
 }  // namespace linnet

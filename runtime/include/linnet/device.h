@@ -17,6 +17,9 @@ namespace linnet {
 struct DeviceOptions {
   int threads = 0;             // 0: LINNET_THREADS, or one a core
   std::shared_ptr<Pool> pool;  // the caller's own threads, instead of ours
+  // Directories of kernels compiled ahead (linnet/bundle.h), looked in before those of
+  // LINNET_BUNDLE and the cache.
+  std::vector<std::string> bundles;
 };
 
 struct BuildOptions {
