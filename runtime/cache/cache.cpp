@@ -97,6 +97,16 @@ std::optional<Files> Cache::find_in_bundles(const std::string& key) const {
   return std::nullopt;
 }
 
+std::vector<CacheKey::Fields> Cache::bundled() const {
+  std::vector<CacheKey::Fields> list;
+  for (const Store& bundle : bundles_)
+    for (const Store::Info& info : bundle.scan()) try {
+        list.push_back(bundle.read_manifest(info.key).key.fields());
+      } catch (const std::exception&) {  // a damaged one has none
+      }
+  return list;
+}
+
 std::optional<Files> Cache::find(const std::string& key) {
   if (auto files = find_in_bundles(key)) return files;
   if (!enabled_) return std::nullopt;

@@ -66,6 +66,8 @@ class Cache {
   std::optional<Files> find(const std::string& key);
   std::optional<Files> find_in_bundles(const std::string& key) const;
   bool has_bundles() const { return !bundles_.empty(); }
+  // The fields of every entry of the bundles, for messages.
+  std::vector<CacheKey::Fields> bundled() const;
 
   // The entry's files, built and stored if there are none. One thread of one process builds, the
   // others wait for it; if its build throws they try themselves. Throws what `build` throws.

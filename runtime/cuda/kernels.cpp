@@ -153,10 +153,26 @@ std::optional<CudaImage> CudaKernels::find_in_bundles(const std::string& what,
   return std::nullopt;
 }
 
+bool CudaKernels::is_in_bundles_of_another_build(const std::string& what) const {
+  for (const CacheKey::Fields& fields : cache_.bundled()) {
+    auto has = [&](const char* name, const std::string& text) {
+      return std::find(fields.begin(), fields.end(), std::pair(std::string(name), text)) !=
+             fields.end();
+    };
+    if (has("kind", "cuda program") && has("what", what) && !has("generator", kGeneratorId))
+      return true;
+  }
+  return false;
+}
+
 CudaKernels::Built CudaKernels::build(const CudaRequest& request, const std::string& target,
                                       const CacheKey& key) {
   std::string what = request.describe();
-  Compiler& compiler = compiler_for(fmt::format("{} for {} (key {})", what, target, key.hex()));
+  std::string missing = fmt::format("{} for {} (key {})", what, target, key.hex());
+  if (cache_.has_bundles() && is_in_bundles_of_another_build(what))
+    missing += ", which a bundle has from another build of Linnet";
+  Compiler& compiler = compiler_for(missing);
+  if (cache_.has_bundles()) log_info("compiling what no bundle has: {}", missing);
   CudaProgram program = compiler.emit(request);
   const cuda::Nvrtc& nvrtc = cuda::Nvrtc::get();
   std::string known = known_target(nvrtc, target);

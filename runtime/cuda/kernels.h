@@ -40,6 +40,7 @@ class CudaKernels {
     bool cached;
   };
   Built build(const CudaRequest& request, const std::string& target, const CacheKey& key);
+  bool is_in_bundles_of_another_build(const std::string& what) const;
   std::optional<CudaImage> find_in_bundles(const std::string& what, const std::string& arch,
                                            bool is_virtual);
 
