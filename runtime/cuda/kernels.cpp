@@ -33,9 +33,12 @@ CacheKey program_key(const std::string& what, const std::string& target,
 }
 
 std::vector<std::string> options_for(const std::string& target) {
-  // The emitted lines are named in what the virtual GPU finds; ptxas tells registers and spills.
+  // The emitted lines are named in what the virtual GPU finds.
   if (is_ptx(target)) return {"--generate-line-info"};
-  return {"--ptxas-options=-v"};
+  // ptxas tells registers and spills. Kernels are compiled in parallel, a thread each.
+  std::vector<std::string> options = {"--ptxas-options=-v"};
+  if (cuda::Nvrtc::get().can_split()) options.push_back("--split-compile=0");
+  return options;
 }
 
 CacheKey image_key(const CudaProgram& program, const std::string& target,

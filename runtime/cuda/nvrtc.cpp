@@ -112,6 +112,12 @@ std::string Nvrtc::version() const {
   return fmt::format("{}.{}", major, minor);
 }
 
+bool Nvrtc::can_split() const {
+  int major = 0, minor = 0;
+  api_->version(&major, &minor);
+  return major >= 13;
+}
+
 // PTX says it in a comment: "// Cuda compilation tools, release 13.4, V13.4.92".
 const std::string& Nvrtc::full_version() const {
   std::call_once(api_->asked, [&] {

@@ -20,6 +20,7 @@ class Nvrtc {
   std::string version() const;              // "13.4"
   const std::string& full_version() const;  // "13.4.92", as it writes into PTX
   const std::string& path() const;
+  bool can_split() const;  // whether it knows --split-compile, which compiles kernels in parallel
   // Architectures it compiles for, as numbers: 80, 90, ...; empty if it does not say.
   const std::vector<int>& architectures() const { return architectures_; }
   bool knows(const std::string& target) const;

@@ -16,14 +16,15 @@ template <class... Arguments>
 void driver(const char* name, Arguments... arguments) {
   static void* library = dlopen(LINNET_VIRTUAL_DRIVER, RTLD_NOW);
   REQUIRE(library);
-  auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library, name));
-  REQUIRE_MESSAGE(function, name);
-  CHECK_MESSAGE(function(arguments...) == 0, name);
+  void* found = dlsym(library, name);
+  REQUIRE_MESSAGE(found, name);
+  CHECK_MESSAGE(reinterpret_cast<int (*)(Arguments...)>(found)(arguments...) == 0, name);
 }
 
 }  // namespace
 
-TEST_CASE("runtime: a captured call runs from its graph, again and again, with what inputs are then") {
+TEST_CASE(
+    "runtime: a captured call runs from its graph, again and again, with what inputs are then") {
   LINNET_NEEDS_NVRTC();
   if (std::getenv("LINNET_TEST_DEVICE") || std::getenv("LINNET_CUDA_DRIVER")) return;
   constexpr int64_t T = 20, K = 16;
@@ -42,9 +43,8 @@ TEST_CASE("runtime: a captured call runs from its graph, again and again, with w
   void *stream = nullptr, *graph = nullptr, *exec = nullptr;
   driver("cuStreamCreate", &stream, 1u);
   driver("cuStreamBeginCapture_v2", stream, /*global*/ 0);
-  op.run(arguments, {.workspace = workspace.data(),
-                     .workspace_bytes = workspace.bytes(),
-                     .stream = stream});
+  op.run(arguments,
+         {.workspace = workspace.data(), .workspace_bytes = workspace.bytes(), .stream = stream});
   driver("cuStreamEndCapture", stream, &graph);
   driver("cuGraphInstantiateWithFlags", &exec, graph, 0ull);
   size_t nodes = 0;
