@@ -11,6 +11,7 @@
 #include "runtime/cuda/op.h"
 #include "runtime/log.h"
 #include "runtime/plugin.h"
+#include "runtime/tuning/defaults.h"
 
 namespace linnet {
 
@@ -52,22 +53,17 @@ class Gpu : public Device::Impl {
 
   Op build(const Problem& problem, const BuildOptions& options) const override {
     check(options);
-    bool decode = options.direction == Direction::decode;
-    CudaRequest request{problem, options.direction,
-                        options.chunk ? options.chunk
-                        : decode      ? int64_t{1}
-                                      : int64_t{16}};
-    std::string what = request.describe();
-    CacheKey key({{"kind", is_virtual_ ? "ptx" : "cubin"},
-                  {"what", what},
-                  {"arch", gpu_->arch()},
-                  {"generator", kGeneratorId},
-                  {"nvrtc", cuda::Nvrtc::identity()}});
-    Files files = cache_.find_or_build(key, [&] { return compile(request, what); });
-    auto op = std::make_shared<CudaOp>(CudaProgram::parse(files["program.txt"]),
-                                       files["kernels.bin"], gpu_);
-    op->problem = problem;
-    op->direction = options.direction;
+    auto wished = wished_schedule(DeviceKind::gpu, problem, options);
+    CudaRequest request{
+        problem, options.direction,
+        wished ? *wished : default_schedule(DeviceKind::gpu, problem, options.direction)};
+    Schedules schedules = wished ? Schedules(*wished) : table_.find(problem, options.direction);
+    auto op = std::make_shared<CudaOp>(
+        request, schedules, wished.has_value(),
+        [self = std::static_pointer_cast<const Gpu>(shared_from_this())](const CudaRequest& r) {
+          return self->load(r);
+        },
+        gpu_);
     op->device = shared_from_this();
     return Op(op);
   }
@@ -78,8 +74,18 @@ class Gpu : public Device::Impl {
       throw UserError(fmt::format("{}: expected {} on a GPU, got {}", name, expected, given));
     };
     if (!options.target_cpu.empty()) refuse("target_cpu", "nothing", options.target_cpu);
-    if (options.direction == Direction::decode && options.chunk > 1)
-      refuse("chunk", "1 for decode", std::to_string(options.chunk));
+  }
+
+  std::shared_ptr<const LoadedProgram> load(const CudaRequest& request) const {
+    std::string what = request.describe();
+    CacheKey key({{"kind", is_virtual_ ? "ptx" : "cubin"},
+                  {"what", what},
+                  {"arch", gpu_->arch()},
+                  {"generator", kGeneratorId},
+                  {"nvrtc", cuda::Nvrtc::identity()}});
+    Files files = cache_.find_or_build(key, [&] { return compile(request, what); });
+    return std::make_shared<const LoadedProgram>(CudaProgram::parse(files["program.txt"]),
+                                                 files["kernels.bin"], gpu_);
   }
 
   Files compile(const CudaRequest& request, const std::string& what) const {
@@ -99,6 +105,8 @@ class Gpu : public Device::Impl {
 
   std::shared_ptr<cuda::Device> gpu_;
   bool is_virtual_;
+  ScheduleTable table_ =
+      ScheduleTable::open(DeviceKind::gpu, gpu_architecture(gpu_->arch(), gpu_->processors()));
   mutable Cache cache_{Cache::Options{}};
 };
 
