@@ -72,8 +72,7 @@ class CpuMeasurer : public Measurer {
         for (int r = 0; r < repeats[i]; ++r) load.run(*ops[i], nullptr);
         times[i].push_back(ms_since(start) / repeats[i]);
       }
-    for (size_t i = 0; i < ops.size(); ++i)
-      if (ops[i]) add_times(samples[i], times[i]);
+    add_times(samples, times);
   }
 
   Device device_;

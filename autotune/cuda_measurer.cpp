@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <chrono>
+#include <utility>
 
 #include "autotune/results.h"
 #include "runtime/cuda/device.h"
@@ -170,8 +171,7 @@ class CudaMeasurer : public Measurer {
         end.record(stream_);
         times[i].push_back(std::max(end.ms_since(start), 1e-6));
       }
-    for (size_t i = 0; i < ops.size(); ++i)
-      if (graphs[i]) add_times(samples[i], times[i]);
+    add_times(samples, times);
   }
 
   Device device_;

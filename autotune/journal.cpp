@@ -1,11 +1,14 @@
 #include "autotune/journal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <sstream>
 
+#include "linnet/error.h"
 #include "runtime/cache/posix.h"
 #include "runtime/log.h"
 #include "runtime/tuning/json.h"
@@ -54,6 +57,9 @@ std::optional<std::vector<Sample>> Journal::next(const std::vector<Schedule>& sc
         Sample sample{.noise = item.number_at("noise"), .error = item.string_at("error")};
         for (const Json& ms : item.at("ms", Json::Kind::array).items)
           sample.ms.push_back(ms.number);
+        for (const Json& ratio : item.at("ratio", Json::Kind::array).items)
+          sample.ratio.push_back(ratio.number);
+        if (sample.ms.size() != sample.ratio.size()) throw Error("a ratio is missing");
         samples.push_back(std::move(sample));
       }
       if (samples.size() != schedules.size()) return std::nullopt;
@@ -71,11 +77,9 @@ void Journal::add(const std::vector<Schedule>& schedules, int runs,
   std::string line =
       fmt::format("{{\"asked\": {}, \"samples\": [", json_quoted(question(schedules, runs)));
   for (size_t i = 0; i < samples.size(); ++i) {
-    line += fmt::format("{}{{\"noise\": {:.6g}, \"error\": {}, \"ms\": [", i ? ", " : "",
-                        samples[i].noise, json_quoted(samples[i].error));
-    for (size_t w = 0; w < samples[i].ms.size(); ++w)
-      line += fmt::format("{}{}", w ? ", " : "", samples[i].ms[w]);
-    line += "]}";
+    line += fmt::format("{}{{\"noise\": {}, \"error\": {}, \"ms\": [{}], \"ratio\": [{}]}}",
+                        i ? ", " : "", samples[i].noise, json_quoted(samples[i].error),
+                        fmt::join(samples[i].ms, ", "), fmt::join(samples[i].ratio, ", "));
   }
   append(path_, line + "]}\n", O_APPEND);
 }

@@ -12,9 +12,10 @@ namespace linnet::autotune {
 
 // Of one schedule.
 struct Sample {
-  std::vector<double> ms;  // for each workload of the measurer; none if it failed
-  double noise = 0;        // relative spread of the runs
-  std::string error;       // why it failed
+  std::vector<double> ms;     // for each workload of the measurer; none if it failed
+  std::vector<double> ratio;  // the same in times of the first schedule measured with it
+  double noise = 0;           // relative spread of the runs
+  std::string error;          // why it failed
 };
 
 class Measurer {

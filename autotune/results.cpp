@@ -7,13 +7,28 @@
 
 namespace linnet::autotune {
 
-void add_times(Sample& sample, std::vector<double> ms) {
-  std::sort(ms.begin(), ms.end());
-  double median = ms[ms.size() / 2];
-  sample.ms.push_back(median);
-  // Of the median: half the runs lie within the quartiles, and it moves by less than they do.
-  double spread = (ms[ms.size() * 3 / 4] - ms[ms.size() / 4]) / median;
-  sample.noise = std::max(sample.noise, spread / std::sqrt(static_cast<double>(ms.size())));
+namespace {
+
+double quantile(std::vector<double> values, size_t of_four) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() * of_four / 4];
+}
+
+}  // namespace
+
+void add_times(std::vector<Sample>& samples, const std::vector<std::vector<double>>& ms) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (ms[i].empty() || ms[0].empty()) continue;
+    std::vector<double> ratios;
+    for (size_t run = 0; run < ms[i].size(); ++run) ratios.push_back(ms[i][run] / ms[0][run]);
+    double ratio = quantile(ratios, 2);
+    samples[i].ms.push_back(quantile(ms[i], 2));
+    samples[i].ratio.push_back(ratio);
+    // Half the runs lie within the quartiles, and the median of many moves by less than they do.
+    double spread = (quantile(ratios, 3) - quantile(ratios, 1)) / ratio;
+    samples[i].noise =
+        std::max(samples[i].noise, spread / std::sqrt(static_cast<double>(ratios.size())));
+  }
 }
 
 void check_results(std::vector<float>& expected, const std::vector<float>& results,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "linnet/error.h"
 
@@ -12,7 +13,7 @@ namespace linnet::autotune {
 namespace {
 
 constexpr size_t kBatch = 6;       // schedules beside the default that take turns
-constexpr int kFirstRuns = 5;      // of the survey; doubled in each round after it
+constexpr int kFirstRuns = 7;      // of the survey; doubled in each round after it
 constexpr size_t kFinalists = 12;  // at most, after the survey
 constexpr int kRounds = 3;
 constexpr double kSurveyShare = 0.6;  // of the budget
@@ -55,7 +56,7 @@ class Search {
       for (size_t a : anchors)
         if (trials_[a].schedule.chunk == trials_[i].schedule.chunk && trials_[a].runs > 0)
           return trials_[a].ratio;
-      return INFINITY;
+      return std::numeric_limits<double>::infinity();
     };
     std::stable_sort(rest.begin(), rest.end(),
                      [&](size_t a, size_t b) { return anchor_of(a) < anchor_of(b); });
@@ -141,7 +142,6 @@ class Search {
     return seen / static_cast<double>(trials_.size());
   }
 
-  // A time is held against the default's of the same turn, since machines get faster and slower.
   void note(const std::vector<size_t>& batch, const std::vector<Sample>& samples, int runs) {
     if (samples[0].ms.empty()) {
       trials_[0].error = samples[0].error.empty() ? "no time" : samples[0].error;
@@ -158,8 +158,7 @@ class Search {
       }
       noises.push_back(sample.noise);
       double sum = 0;
-      for (size_t w = 0; w < sample.ms.size(); ++w)
-        sum += std::log(sample.ms[w] / samples[0].ms[w]);
+      for (double ratio : sample.ratio) sum += std::log(ratio);
       Score& score = scores_[batch[n]];
       score.weighted += runs * sum / static_cast<double>(sample.ms.size());
       score.weight += runs;

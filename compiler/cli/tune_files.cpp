@@ -15,6 +15,7 @@ struct TuneFiles {
   std::string device = "cpu", directory;
   std::vector<std::string> files;
   std::string file, out;
+  bool generic = false;
 
   autotune::TuneOptions options() const { return {.device = device, .directory = directory}; }
 
@@ -59,6 +60,8 @@ struct TuneFiles {
   void export_to() const {
     auto path = autotune::tuning_file_for(options());
     TuningFile own = read(path.string());
+    if (generic) own.architecture = own.architecture.substr(0, own.architecture.find(' '));
+    if (generic) own.made_by += " on " + autotune::limits_of(device).name;
     autotune::write_tuning_file(file, own);
     fmt::print("{}: {} entries for {}\n", file, own.entries.size(), own.architecture);
   }
@@ -66,7 +69,8 @@ struct TuneFiles {
   // Into the file of the architecture it speaks of, whichever machine this is.
   void import_from() const {
     TuningFile other = read(file);
-    auto directory = this->directory.empty() ? tuning_directory() : this->directory;
+    std::filesystem::path directory = this->directory;
+    if (directory.empty()) directory = tuning_directory();
     if (directory.empty())
       throw UserError("--dir: expected a directory, LINNET_TUNING_DIR is empty");
     auto path = tuning_path(directory, other.architecture);
@@ -133,9 +137,10 @@ void add_tune_files(CLI::App& tune) {
   };
   with_place(
       add("show", "the schedules known for a device, and how they were found", &TuneFiles::show));
-  with_place(add("export", "copy a device's file", &TuneFiles::export_to))
-      ->add_option("file", state->file, "to this one")
-      ->required();
+  CLI::App* copy = with_place(add("export", "copy a device's file", &TuneFiles::export_to));
+  copy->add_option("file", state->file, "to this one")->required();
+  copy->add_flag("--generic", state->generic,
+                 "for every CPU, or every GPU of the architecture: how shipped files are made");
   with_place(add("import", "take the entries of a file, in place of those for the same",
                  &TuneFiles::import_from))
       ->add_option("file", state->file, "from this one")

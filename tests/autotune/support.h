@@ -75,6 +75,9 @@ class MadeUp : public Measurer {
       double off = noise_ * uniform() / std::sqrt(runs);
       samples.push_back({.ms = {ms * (1 + off)}, .noise = noise_ / std::sqrt(runs)});
     }
+    for (Sample& sample : samples)
+      if (!sample.ms.empty() && !samples[0].ms.empty())
+        sample.ratio = {sample.ms[0] / samples[0].ms[0]};
     clock_ += 1;
     ++measurements;
     if (after) after(measurements);
