@@ -198,6 +198,7 @@ std::shared_ptr<const LoadedProgram> CudaOp::load(const Schedule& schedule) cons
   } catch (const Error& error) {
     if (insist_ || schedule == request_.schedule) throw;
     log_info("the tuned schedule \"{}\" is ignored: {}", schedule.describe(), error.what());
+    if (main_) return programs_.emplace_back(schedule, main_).second;
   }
   return programs_.emplace_back(schedule, load_(request_)).second;
 }
