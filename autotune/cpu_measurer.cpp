@@ -38,6 +38,7 @@ class CpuMeasurer : public Measurer {
           for (const Shape& shape : subject_.shapes) loads_.emplace_back(device_, *ops[i], shape);
         for (Workload& load : loads_) load.make_room_for(*ops[i]);
         // Warms up, and holds the results against those of the first schedule.
+        loads_.front().reset();
         for (const Workload& load : loads_) load.run(*ops[i], nullptr);
         check_results(expected_, loads_.front().results(kCompared), subject_.problem);
       } catch (const Error& error) {

@@ -100,6 +100,7 @@ class CudaMeasurer : public Measurer {
                                {.direction = subject_.direction, .schedule = schedules[i]});
         if (loads_.empty()) make_loads(*ops[i]);
         for (Workload& load : loads_) load.make_room_for(*ops[i]);
+        loads_.front().reset();
         for (const Workload& load : loads_) load.run(*ops[i], stream_);
         driver_.check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
         check_results(expected_, loads_.front().results(kCompared), subject_.problem);

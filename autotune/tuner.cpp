@@ -57,6 +57,13 @@ Unit unit_of(const Problem& problem, Direction direction, ShapeClass shape, int6
   return unit;
 }
 
+std::unique_ptr<Measurer> measurer_for(const Unit& unit, const TuneOptions& options) {
+  if (is_cpu(options))
+    return measure_on_cpu(Device::open("cpu", {.threads = options.threads}), unit.subject);
+  if (options.device.starts_with("virtual:")) return model(options.device, unit.subject);
+  return measure_on_cuda(options.device, unit.subject, options.memory_bytes);
+}
+
 class Tuner {
  public:
   Tuner(const std::vector<Problem>& problems, const TuneOptions& options)
@@ -89,7 +96,7 @@ class Tuner {
 
   void tune_one(const Unit& unit) {
     std::vector<Schedule> space = space_of(unit);
-    auto measurer = measurer_for(unit);
+    auto measurer = measurer_for(unit, options_);
     std::string what = fmt::format("{}; {}; {}; {}", place(unit), generator_version(),
                                    measurer->device(), unit.subject.describe());
     for (const Schedule& schedule : space) what += "; " + schedule.describe();
@@ -131,13 +138,6 @@ class Tuner {
           break;
         }
     return space;
-  }
-
-  std::unique_ptr<Measurer> measurer_for(const Unit& unit) {
-    if (is_cpu(options_))
-      return measure_on_cpu(Device::open("cpu", {.threads = options_.threads}), unit.subject);
-    if (options_.device.starts_with("virtual:")) return model(options_.device, unit.subject);
-    return measure_on_cuda(options_.device, unit.subject, options_.memory_bytes);
   }
 
   TuningEntry entry_for(const Unit& unit, const SearchResult& result,
@@ -184,6 +184,29 @@ std::vector<Unit> units_of(const std::vector<Problem>& problems, const TuneOptio
             units.push_back(unit_of(problem, direction, {width, length}, processors));
     }
   return units;
+}
+
+std::vector<Compared> compare(const std::vector<Problem>& problems,
+                              const std::vector<Schedule>& others, int runs,
+                              const TuneOptions& options) {
+  std::vector<TuningFile> files;
+  if (auto own = read_tuning_file(tuning_file_for(options))) files.push_back(*own);
+  DeviceKind kind = is_cpu(options) ? DeviceKind::cpu : DeviceKind::gpu;
+  if (auto shipped = shipped_tuning(kind, architecture_of(options))) files.push_back(*shipped);
+  ScheduleTable table(kind, files);
+  std::vector<Compared> list;
+  for (const Unit& unit : units_of(problems, options)) {
+    Compared one{unit, {}, {}};
+    one.schedules.push_back(
+        table.find(unit.subject.problem, unit.subject.direction).at(unit.shape));
+    for (const Schedule& other : others)
+      if (unit.subject.direction != Direction::decode || other.chunk == 1)
+        one.schedules.push_back(other);
+    one.samples = measurer_for(unit, options)->measure(one.schedules, runs);
+    list.push_back(std::move(one));
+    if (options.stop()) break;
+  }
+  return list;
 }
 
 std::vector<Tuned> tune(const std::vector<Problem>& problems, const TuneOptions& options) {

@@ -41,6 +41,16 @@ std::vector<Unit> units_of(const std::vector<Problem>& problems, const TuneOptio
 // default does not run is a line in the log.
 std::vector<Tuned> tune(const std::vector<Problem>& problems, const TuneOptions& options);
 
+// The schedule calls take now beside others, all taking turns: one table row for each unit.
+struct Compared {
+  Unit unit;
+  std::vector<Schedule> schedules;  // the one in use first
+  std::vector<Sample> samples;
+};
+std::vector<Compared> compare(const std::vector<Problem>& problems,
+                              const std::vector<Schedule>& others, int runs,
+                              const TuneOptions& options);
+
 // The file results go to, and the limits schedules are held against.
 std::filesystem::path tuning_file_for(const TuneOptions& options);
 Limits limits_of(const std::string& device);

@@ -64,6 +64,7 @@ Workload::Workload(const Device& device, const Op& op, const Shape& shape)
     fill(info, numbers.data(), count);
     device.write(tensor.data, numbers.data(), numbers.size());
     bytes_ += static_cast<double>(count * size_of(info.dtype)) * (state ? 2 : 1);
+    if (info.name == "state") state_ = std::move(numbers);
     names_.push_back(info.name);
     arguments_.emplace_back(names_.back(), tensor);
     is_output_.push_back(info.is_output);
@@ -74,6 +75,11 @@ Workload::Workload(const Device& device, const Op& op, const Shape& shape)
 void Workload::make_room_for(const Op& op) {
   size_t bytes = op.workspace_bytes(arguments_);
   if (bytes > workspace_.bytes()) workspace_ = device_.allocate(bytes);
+}
+
+void Workload::reset() const {
+  for (const Argument& argument : arguments_)
+    if (argument.name == "state") device_.write(argument.tensor.data, state_.data(), state_.size());
 }
 
 std::vector<float> Workload::results(size_t most) const {

@@ -21,6 +21,8 @@ class Workload {
   }
   // Makes room for what another op needs beside the arguments.
   void make_room_for(const Op& op);
+  // States that are read and written are as at first.
+  void reset() const;
   // What the last run gave: the first `most` numbers of every output, one after another.
   std::vector<float> results(size_t most) const;
   // Of all arguments, inputs and outputs.
@@ -35,6 +37,7 @@ class Workload {
   std::vector<std::string> names_;
   std::vector<Argument> arguments_;
   std::vector<bool> is_output_;
+  std::vector<std::byte> state_;  // at first, of the argument "state"
   Buffer workspace_;
   double bytes_ = 0;
 };

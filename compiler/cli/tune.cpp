@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <fstream>
 
 #include "autotune/report.h"
 #include "autotune/tuner.h"
@@ -29,6 +30,14 @@ struct Interruptible {
   }
   ~Interruptible() { std::signal(SIGINT, SIG_DFL); }
 };
+
+// What was typed, for whoever reads the file.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text = "linnet", word;
+  for (std::getline(file, word, '\0'); std::getline(file, word, '\0');) text += " " + word;
+  return text;
+}
 
 double seconds_of(const std::string& text) {
   char* end = nullptr;
@@ -60,11 +69,15 @@ struct Tune {
   Problem problem;
   autotune::TuneOptions options;
   std::string gate = "pre", dtype = "f32", gate_dtype = "f32", budget, report, directory, memory;
-  bool all = false, list = false, l2norm = false;
+  std::vector<std::string> others;
+  int runs = 15;
+  bool all = false, list = false;
 
   void run() {
     std::vector<Problem> problems = finish();
     if (list) return print_space(problems);
+    if (!others.empty()) return print_comparison(problems);
+    options.made_by = command_line();
     Interruptible handler;
     options.stop = [] { return interrupted.load(); };
     options.progress = show_progress;
@@ -115,6 +128,29 @@ struct Tune {
       problems.push_back(problem);
     }
     return problems;
+  }
+
+  // The schedule in use beside others: times of the schedule in use, and the others' in times of
+  // it.
+  void print_comparison(const std::vector<Problem>& problems) {
+    std::vector<Schedule> schedules;
+    for (const std::string& text : others) schedules.push_back(Schedule::parse(text, "--compare"));
+    for (const auto& c : autotune::compare(problems, schedules, runs, options)) {
+      const auto& shapes = c.unit.subject.shapes;
+      fmt::print("{} {}, in use: {}\n", c.unit.subject.problem.op,
+                 name_of(c.unit.subject.direction), c.schedules[0].describe());
+      for (size_t w = 0; w < shapes.size(); ++w) {
+        fmt::print("  B={} T={} H={}: ", shapes[w].batch, shapes[w].tokens, shapes[w].value_heads);
+        for (size_t i = 0; i < c.schedules.size(); ++i)
+          if (!c.samples[i].error.empty())
+            fmt::print("; {}: {}", c.schedules[i].describe(), c.samples[i].error);
+          else if (i == 0)
+            fmt::print("{:.4g} ms", c.samples[i].ms[w]);
+          else
+            fmt::print("; {}: {:.3f} x", c.schedules[i].describe(), c.samples[i].ratio[w]);
+        fmt::print("\n");
+      }
+    }
   }
 
   void print_space(const std::vector<Problem>& problems) {
@@ -171,6 +207,12 @@ void add_tune(CLI::App& app) {
                       "GPU memory that may be used: 512M, 4G (without: half of what is free)");
   command->add_option("--dir", tune->directory, "another directory than LINNET_TUNING_DIR's");
   command->add_option("--report", tune->report, "draw what was seen into this .html or .svg file");
+  command
+      ->add_option("--compare", tune->others,
+                   "search nothing, but time the schedule in use beside these: \"chunk=1\" "
+                   "\"chunk=32 register_rows=6\"")
+      ->expected(1, 64);
+  command->add_option("--runs", tune->runs, "with --compare: of each")->capture_default_str();
   command->add_flag("--list", tune->list, "only show the schedules, and why others are left out");
   add_tune_files(*command);
   command->callback([tune, command] {
