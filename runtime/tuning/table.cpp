@@ -46,13 +46,7 @@ ScheduleTable ScheduleTable::open(DeviceKind kind, const std::string& architectu
 
 Schedules ScheduleTable::find(const Problem& problem, Direction direction) const {
   Schedules schedules(default_schedule(kind_, problem, direction));
-  TuningKey key(problem, direction);
-  auto entry = entries_.find(key);
-  for (const char* gate : {"pre", "pre_bounded", "softplus", "bounded"}) {
-    if (entry != entries_.end()) break;
-    key.gate = gate;
-    entry = entries_.find(key);
-  }
+  auto entry = entries_.find(TuningKey(problem, direction));
   if (entry == entries_.end()) return schedules;
   for (size_t i = 0; i < Schedules::kCount; ++i) {
     int best = INT32_MAX;

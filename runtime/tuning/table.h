@@ -41,8 +41,9 @@ class ScheduleTable {
   // in the log.
   static ScheduleTable open(DeviceKind kind, const std::string& architecture);
 
-  // For every shape class: its own entry, or the nearest of the same problem, or those of another
-  // gate mode, or the default.
+  // For every shape class: its own entry, or the nearest of the same problem, or the default.
+  // Nothing is borrowed from another gate mode: what is tuned for one leaves the others as they
+  // are.
   Schedules find(const Problem& problem, Direction direction) const;
 
  private:
