@@ -18,8 +18,7 @@ int64_t decode_block(const Problem& problem) {
 
 }  // namespace
 
-Schedule default_schedule(DeviceKind kind, const Problem& problem, Direction direction,
-                          bool here) {
+Schedule default_schedule(DeviceKind kind, const Problem& problem, Direction direction, bool here) {
   bool cpu = kind == DeviceKind::cpu;
   if (direction == Direction::decode)
     return {.chunk = 1, .value_block = cpu ? decode_block(problem) : 0};
@@ -34,8 +33,9 @@ std::optional<Schedule> wished_schedule(DeviceKind kind, const Problem& problem,
     if (!holds) throw UserError(fmt::format("{}: expected {}, got {}", name, what, came));
   };
   if (!options.chunk && !options.schedule) return std::nullopt;
-  Schedule schedule =
-      options.schedule ? *options.schedule : default_schedule(kind, problem, options.direction);
+  Schedule schedule = options.schedule ? *options.schedule
+                                       : default_schedule(kind, problem, options.direction,
+                                                          options.target_cpu.empty());
   if (options.chunk) schedule.chunk = options.chunk;
   if (options.direction == Direction::decode)
     expect(schedule.chunk == 1, "chunk", "1 for decode", schedule.chunk);
