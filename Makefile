@@ -16,6 +16,7 @@ demo: build
 	@echo && echo "== its graphs held against a token-by-token reference, forward and backward" && build/bin/linnet check kda
 	@echo && echo "== the same compiled for this machine's CPU" && build/bin/linnet check kda --device cpu --cases 6 --verbose
 	@echo && echo "== how fast that is; mm is one torch product of 2048 x 2048 matrices" && build/bin/linnet bench kda && build/bin/linnet bench kda --direction train --tokens 1024
+	@echo && echo "== the schedules it took, found offline by linnet tune" && build/bin/linnet tune show
 	@echo && echo "== from C++: a prompt, then tokens one by one (docs/examples/embed.cpp)" && build/bin/example_embed
 	@echo && echo "== from Python: a small model trained on it" && .venv/bin/python docs/examples/train.py --steps 100 --plot build/loss.svg
 	@build/bin/linnet draw kda -o build/kda.svg

@@ -32,14 +32,19 @@ inline constexpr Variable compiler = {"LINNET_COMPILER",
 inline constexpr Variable jit = {"LINNET_JIT", "1",
                                  "0: never compile; a kernel that is not in the cache is an error"};
 
+inline constexpr Variable tuning_dir = {"LINNET_TUNING_DIR",
+                                        "tuning in the directory of LINNET_CACHE_DIR",
+                                        "the directory of the schedules found by linnet tune; "
+                                        "empty: only the shipped ones"};
+
 inline constexpr Variable cuda_driver = {"LINNET_CUDA_DRIVER", "libcuda.so.1",
                                          "the CUDA driver's library"};
 inline constexpr Variable nvrtc = {"LINNET_NVRTC",
                                    "Python's nvidia wheels, the CUDA toolkit, the system",
                                    "NVIDIA's run-time compiler: the library or its folder"};
 
-inline constexpr Variable all[] = {cache_dir, cache_size, bundle,      log,  threads,
-                                   compiler,  jit,        cuda_driver, nvrtc};
+inline constexpr Variable all[] = {cache_dir, cache_size, bundle,     log,         threads,
+                                   compiler,  jit,        tuning_dir, cuda_driver, nvrtc};
 
 // The variable's text, empty text included; nothing if it is not set.
 std::optional<std::string> get(const Variable& variable);

@@ -114,8 +114,8 @@ CpuKernel CpuKernel::parse(const std::string& description, std::string code) {
 }
 
 std::string CpuRequest::describe() const {
-  return fmt::format("{} chunk {} value block {}{}{}", describe_problem(problem, direction), chunk,
-                     value_block, split ? " split" : "", grouped ? " grouped" : "");
+  return fmt::format("{} {}{}", describe_problem(problem, direction), schedule.describe(),
+                     grouped ? " grouped" : "");
 }
 
 std::string CudaProgram::describe() const {
@@ -155,7 +155,7 @@ CudaProgram CudaProgram::parse(const std::string& description) {
 }
 
 std::string CudaRequest::describe() const {
-  return fmt::format("{} chunk {}", describe_problem(problem, direction), chunk);
+  return fmt::format("{} {}", describe_problem(problem, direction), schedule.describe());
 }
 
 }  // namespace linnet

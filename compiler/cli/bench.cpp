@@ -17,7 +17,7 @@ struct Bench {
   Work work;
   int64_t chunk = 0;
   int runs = 15;
-  std::string dtype = "f32", direction = "forward", plot;
+  std::string dtype = "f32", direction = "forward", plot, schedule;
   double give_up = 60;
   bool compile = false, peers = false, compiled = false;
 
@@ -49,7 +49,11 @@ struct Bench {
       linnet::ops::find(name);  // its error is better than the compiler's
       Work one = work;
       one.op = name;
-      one.chunk = chunk;
+      if (!schedule.empty()) one.schedule = Schedule::parse(schedule, "--schedule");
+      if (chunk) {
+        if (!one.schedule) one.schedule = Schedule{};
+        one.schedule->chunk = chunk;
+      }
       if (one.pass == Pass::decode) one.shape.tokens = std::min<int64_t>(one.shape.tokens, 8);
       one.shape.value_heads = one.shape.heads;
       list.push_back(one);
@@ -93,6 +97,9 @@ void add_bench(CLI::App& app) {
   command->add_option("--dtype", bench->dtype, "f32, bf16 or f16")->capture_default_str();
   command->add_option("--threads", work.threads, "threads")->capture_default_str();
   command->add_option("--chunk", bench->chunk, "tokens of a chunk (16; 64 with --compile)");
+  command->add_option(
+      "--schedule", bench->schedule,
+      "how, e.g. \"chunk=32 register_rows=6\", instead of the tuned or default one");
   command->add_option("--runs", bench->runs, "runs to take the best of")->capture_default_str();
   command->add_flag("--peers", bench->peers,
                     "also time FLA's naive and transformers' torch functions (./setup.sh --peers)");

@@ -120,11 +120,14 @@ class Runner {
   void add(const Device& device, Direction direction) {
     std::optional<Op> op;
     build_ms_ += timed(1, 0, [&] {
-                   op = device.build(problem_, {.direction = direction, .chunk = work_.chunk});
+                   op =
+                       device.build(problem_, {.direction = direction, .schedule = work_.schedule});
                  }).best_ms;
     loads_.emplace_back(device, *op, work_.shape);
     bytes_ += loads_.back().bytes();
-    int64_t chunk = direction == Direction::decode ? 1 : work_.chunk ? work_.chunk : 16;
+    int64_t chunk = work_.schedule                   ? work_.schedule->chunk
+                    : direction == Direction::decode ? 1
+                                                     : 16;
     auto context = make_context();
     auto module =
         derive(*context, linnet::ops::find(work_.op).define, problem_,

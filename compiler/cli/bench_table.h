@@ -2,10 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "compiler/cli/workload.h"
+#include "autotune/workload.h"
 
 namespace linnet::cli {
 
@@ -16,7 +17,8 @@ struct Work {
   std::string op;
   Pass pass = Pass::forward;
   Shape shape;
-  int64_t key_dim = 128, value_dim = 128, chunk = 0;
+  int64_t key_dim = 128, value_dim = 128;
+  std::optional<Schedule> schedule;
   DType dtype = DType::f32;
   int threads = 2;
   std::string goal;          // as text, for people

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/cli/workload.h"
+#include "autotune/workload.h"
 #include "llvm/Support/JSON.h"
 
 namespace linnet::cli {

@@ -92,7 +92,9 @@ CudaKernel write_gather(Writer& module, const std::string& name,
 Schedule default_schedule(GraphOp graph) {
   int64_t tokens = graph.getChunkSize();
   auto scans = graph.getBody().getOps<ScanOp>();
-  return {.chunk = tokens, .fuse_stages = tokens == 1 && llvm::hasSingleElement(scans)};
+  return {.chunk = tokens,
+          .fuse_stages = tokens == 1 && llvm::hasSingleElement(scans),
+          .value_block = 64};
 }
 
 Source emit(const TileProgram& program, const Memory& memory) {

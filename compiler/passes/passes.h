@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "compiler/problem.h"
+#include "linnet/schedule.h"
 #include "mlir/Pass/Pass.h"
 
 namespace linnet {
@@ -19,12 +20,6 @@ std::unique_ptr<mlir::Pass> decode();
 // Gives every exponential a bounded, causal form (MATH.md c, E0 to E5).
 std::unique_ptr<mlir::Pass> stabilise(const Problem& problem);
 
-// What split_stages may choose.
-struct StageOptions {
-  bool separate_output = false;  // a map of its own for outputs, instead of inside the scan
-  bool distribute_inverse =
-      false;  // Z b - (Z E) S instead of Z (b - E S): a shorter serial chain, more products
-};
 // Top level ops -> map / scan / map stages.
 std::unique_ptr<mlir::Pass> split_stages(StageOptions options);
 // Says where values are rounded: operands of products, inputs, outputs, and what is stored between

@@ -18,7 +18,7 @@ class Plugin : public Compiler {
     auto context = make_context();
     Problem problem = request.problem;
     auto module = derive_for(*context, problem, request);
-    int64_t block = request.value_block;
+    int64_t block = request.schedule.value_block;
     if (block > 0 && block < problem.value_dim && problem.value_dim % block == 0 &&
         has_value_blocks(graph_of(*module))) {
       problem.value_dim = block;
@@ -31,19 +31,34 @@ class Plugin : public Compiler {
       if (type == DType::f16 && !target.has_f16)
         throw UserError(fmt::format(
             "dtype: expected f32 or bf16 for {}, which cannot convert f16; got f16", target.cpu));
-    Schedule schedule{
-        .chunk = request.chunk, .fuse_stages = !request.split, .sink_products = request.split};
-    CpuKernel kernel = cpu::compile(TileProgram(graph_of(*module), schedule), target,
+    CpuKernel kernel = cpu::compile(TileProgram(graph_of(*module), request.schedule), target,
                                     {problem.state_v_first, request.grouped});
     kernel.value_block = problem.value_dim;
     return kernel;
+  }
+
+  std::string outline(const CpuRequest& request) override {
+    auto context = make_context();
+    auto module = derive_for(*context, request.problem, request);
+    const Schedule& s = request.schedule;
+    std::string text = TileProgram(graph_of(*module), s).print();
+    if (s.value_block && has_value_blocks(graph_of(*module)))
+      text += fmt::format("blocks of {} value channels\n", s.value_block);
+    // One token goes over rows as they lie in memory.
+    if (s.chunk > 1)
+      text += fmt::format("{} x {} vectors in registers\n", s.register_rows, s.register_vectors);
+    return text;
   }
 
   CudaProgram emit(const CudaRequest& request) override {
     auto context = make_context();
     auto module = derive_for(*context, request.problem, request);
     auto graph = graph_of(*module);
-    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)),
+    const Schedule fallback = cuda::default_schedule(graph);
+    Schedule schedule = request.schedule;
+    schedule.fuse_stages = fallback.fuse_stages;
+    if (schedule.value_block == 0) schedule.value_block = fallback.value_block;
+    cuda::Source source = cuda::emit(TileProgram(graph, schedule),
                                      {request.direction, request.problem.state_v_first});
     CudaProgram program{.name = source.name,
                         .source = source.text,
@@ -62,8 +77,9 @@ class Plugin : public Compiler {
                                                       const Request& request) {
     bool backward = request.direction == Direction::backward;
     return derive(context, ops::find(problem.op).define, problem,
-                  {.chunk_size = request.chunk,
-                   .direction = backward ? Direction::backward : Direction::forward});
+                  {.chunk_size = request.schedule.chunk,
+                   .direction = backward ? Direction::backward : Direction::forward,
+                   .stages = request.schedule.stages});
   }
 };
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "compiler/dialect/chunk.h"
-#include "compiler/tile/schedule.h"
+#include "linnet/schedule.h"
 
 namespace linnet {
 

@@ -1,6 +1,7 @@
 """Linnet: chunk-wise linear attention for torch, without Triton. See docs/python.md."""
 
 from ._C import Error, __version__
+from ._tune import schedule, tune
 from .delta import (chunk_comba, chunk_delta_rule, chunk_gated_delta_product, chunk_gated_delta_rule, chunk_gdn,
                     chunk_gdn2, fused_recurrent_comba, fused_recurrent_delta_rule,
                     fused_recurrent_gated_delta_product, fused_recurrent_gated_delta_rule, fused_recurrent_gdn,
@@ -13,4 +14,4 @@ from .kda import chunk_kda, fused_recurrent_kda
 from .rwkv import (chunk_dplr_delta_rule, chunk_rwkv6, chunk_rwkv7, fused_mul_recurrent_rwkv7,
                    fused_recurrent_dplr_delta_rule, fused_recurrent_rwkv6, fused_recurrent_rwkv7)
 
-__all__ = ["Error", "__version__", *(name for name in dir() if name.startswith(("chunk_", "fused_")))]
+__all__ = ["Error", "__version__", "schedule", "tune", *(name for name in dir() if name.startswith(("chunk_", "fused_")))]

@@ -8,6 +8,7 @@ import torch
 from . import _C
 
 _device = None
+schedules = {}  # by direction, what linnet.schedule() insists on
 _forgotten = []  # what a forked process inherits has lost its threads, and is kept from being torn down
 
 
@@ -21,11 +22,18 @@ def device():
 
 @functools.lru_cache(maxsize=None)
 def build(law, key_dim, value_dim, dtype, gate_dtype, gate, lower_bound, has_A_log, beta, l2norm, state_v_first,
-          direction):
+          direction, schedule=""):
     """An op for one problem: kernels from the cache, or compiled now. Formats are torch dtypes."""
     return device().build(law, key_dim, value_dim, dtype=_name(dtype), gate_dtype=_name(gate_dtype), gate=gate,
                           lower_bound=lower_bound, has_A_log=has_A_log, beta=beta, l2norm=l2norm,
-                          state_v_first=state_v_first, direction=direction)
+                          state_v_first=state_v_first, direction=direction, schedule=schedule)
+
+
+def forget():
+    """The device and its ops are made anew at their next use: with the schedules there are then."""
+    global _device
+    _device = None
+    build.cache_clear()
 
 
 def _name(dtype):

@@ -38,7 +38,7 @@ class _Kernels:
         gate_dtype = torch.float32 if self.gate is None else tensors[self.gate].dtype
         return _device.build(self.op.law, tensors[0].shape[-1], tensors[self.value].shape[-1], tensors[0].dtype,
                              gate_dtype, gate, lower_bound, A_log is not None, beta_mode, l2norm, state_v_first,
-                             direction)
+                             direction, _device.schedules.get(direction, ""))
 
     def sequences(self, tensors, cu_seqlens):
         return tensors[0].shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1

@@ -6,6 +6,7 @@
 #include "linnet/device.h"
 #include "python/module/names.h"
 #include "python/module/tensors.h"
+#include "python/module/tune.h"
 
 namespace py = pybind11;
 
@@ -58,7 +59,7 @@ BoundOp build(const Device& device, const std::string& op, int64_t key_dim, int6
               const std::string& dtype, const std::string& gate_dtype,
               const std::string& state_dtype, const std::string& gate, double lower_bound,
               bool has_A_log, const std::string& beta, bool l2norm, bool state_v_first,
-              const std::string& direction, int64_t chunk) {
+              const std::string& direction, int64_t chunk, const std::string& schedule) {
   Problem problem{.op = op,
                   .key_dim = key_dim,
                   .value_dim = value_dim,
@@ -72,6 +73,7 @@ BoundOp build(const Device& device, const std::string& op, int64_t key_dim, int6
                   .state_dtype = dtype_of("state_dtype", state_dtype),
                   .state_v_first = state_v_first};
   BuildOptions options{.direction = direction_of(direction), .chunk = chunk};
+  if (!schedule.empty()) options.schedule = Schedule::parse(schedule);
   py::gil_scoped_release free;
   return BoundOp(device.build(problem, options));
 }
@@ -97,6 +99,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "Linnet's C++ API: devices, ops built for them, and calls on torch tensors.";
   m.attr("__version__") = LINNET_VERSION;
   translate_errors(m);
+  bind_tune(m);
   py::class_<ArgumentInfo>(m, "ArgumentInfo", "What an op takes or gives.")
       .def_readonly("name", &ArgumentInfo::name)
       .def_readonly("shape", &ArgumentInfo::shape, "for example '[B, T, H, K]'")
@@ -119,7 +122,7 @@ PYBIND11_MODULE(_C, m) {
            py::arg("state_dtype") = "float32", py::arg("gate") = "pre", py::arg("lower_bound") = 0.,
            py::arg("has_A_log") = true, py::arg("beta") = "plain", py::arg("l2norm") = false,
            py::arg("state_v_first") = false, py::arg("direction") = "forward", py::arg("chunk") = 0,
-           "Takes kernels from the cache, or compiles them.");
+           py::arg("schedule") = "", "Takes kernels from the cache, or compiles them.");
 }
 
 }  // namespace linnet::python

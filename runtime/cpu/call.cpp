@@ -44,56 +44,76 @@ int64_t CpuCall::row_of(const KernelArgument& argument) const {
 }
 
 CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
-    : op_(op), binding_(binding), pool_(*op.pool_), whole_(op.main_) {
+    : op_(op), binding_(binding), pool_(*op.pool_), arguments_(op.main_->kernel.arguments) {
   grouped_ = op.has_grouped_outputs_ && binding.heads != binding.value_heads;
-  CpuRequest common = op.request_;
-  if (binding.states_every % common.chunk != 0) common.chunk = op.chunk_of_states_;
-  common.grouped = grouped_;
-  if (grouped_ || common.chunk != op.request_.chunk) whole_ = op.variant(common);
-  const Problem& problem = op.problem;
-  for (int64_t s = 0; s < binding.sequences && !window_; ++s)
-    if (is_split(s)) window_ = kWindow;
-  if (window_) {
-    CpuRequest request = common;
-    request.split = true;
-    int64_t block = problem.value_dim;
-    while (block % 32 == 0 && problem.value_dim / block * binding.value_heads < pool_.workers())
-      block /= 2;
-    request.value_block = block;
-    split_ = op.variant(request);
-    // States leave in step with the windows.
-    if (int64_t every = binding.states_every / split_->kernel.chunk)
-      window_ = (window_ + every - 1) / every * every;
+  for (int64_t s = 0; s < binding.sequences; ++s) {
+    Kernels& kernels = kernels_for(s);
+    if (!kernels.whole) load(kernels, length_of(binding.length(s)));
+    if (!kernels.split && is_split(s)) load_split(kernels, length_of(binding.length(s)));
   }
 
+  const Problem& problem = op.problem;
   int64_t workers = pool_.workers(), widest = std::max(problem.key_dim, problem.value_dim) + 64;
+  int64_t dump = 0, scratch = 0, chunks = 0, window = 0;
+  for (const Kernels& kernels : kernels_) {
+    if (!kernels.whole) continue;
+    const CpuKernel& whole = kernels.whole->kernel;
+    // The plain recurrence works where the final state goes, so that needs a place even if nobody
+    // wants it.
+    if (whole.chunk == 1) dump = problem.key_dim * problem.value_dim;
+    scratch = std::max(scratch, whole.scratch_floats);
+    chunks = std::max(chunks, (binding.longest / whole.chunk + 1) * whole.workspace_floats);
+    if (!kernels.split) continue;
+    const CpuKernel& split = kernels.split->kernel;
+    any_split_ = true;
+    scratch = std::max(scratch, split.scratch_floats);
+    int64_t parts = binding.value_heads * blocks(*kernels.split);
+    window = std::max(window, parts * kernels.window * split.workspace_floats);
+  }
   zeros_ = reserve(widest * 4);
-  constants_ = reserve(whole_->kernel.arguments.size() * 4);
-  // The plain recurrence works where the final state goes, so that needs a place even if nobody
-  // wants it.
-  int64_t dump = whole_->kernel.chunk == 1 ? problem.key_dim * problem.value_dim : 0;
+  constants_ = reserve(arguments_.size() * 4);
   dump_bytes_ = (std::max(widest, dump) * 4 + 63) / 64 * 64;
   dumps_ = reserve(workers * dump_bytes_);
-  int64_t scratch = whole_->kernel.scratch_floats;
-  if (split_) scratch = std::max(scratch, split_->kernel.scratch_floats);
   scratch_bytes_ = (scratch * 4 + 127) / 64 * 64;
   scratch_ = reserve(workers * scratch_bytes_);
-  int64_t chunks = binding.longest / whole_->kernel.chunk + 1;
-  chunks_bytes_ = (chunks * whole_->kernel.workspace_floats * 4 + 63) / 64 * 64;
+  chunks_bytes_ = (chunks * 4 + 63) / 64 * 64;
   chunks_ = reserve(workers * chunks_bytes_);
-  if (split_) {
-    int64_t parts = binding.value_heads * blocks(*split_);
-    window_at_ = reserve(parts * window_ * split_->kernel.workspace_floats * 4);
+  if (any_split_) {
+    window_at_ = reserve(window * 4);
     carries_ = reserve(binding.value_heads * problem.key_dim * problem.value_dim * 4);
   }
-  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i) {
-    const KernelArgument& a = whole_->kernel.arguments[i];
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const KernelArgument& a = arguments_[i];
     if (!a.is_output || !binding[i].data) continue;
     if (a.scope == ArgumentScope::head)
       partial_[i] = reserve(binding.sequences * binding.value_heads * row_of(a) * 4);
     if (a.scope == ArgumentScope::token && a.key_heads && grouped_)
       partial_[i] = reserve(binding.tokens * binding.value_heads * row_of(a) * 4);
   }
+}
+
+void CpuCall::load(Kernels& kernels, Length length) {
+  CpuRequest request = op_.request_;
+  request.schedule = op_.schedule_for(length, binding_.states_every);
+  request.grouped = grouped_;
+  kernels.whole = op_.variant(request);
+}
+
+void CpuCall::load_split(Kernels& kernels, Length length) {
+  CpuRequest request = op_.request_;
+  request.schedule = op_.schedule_for(length, binding_.states_every);
+  request.schedule.fuse_stages = false;
+  request.schedule.sink_products = true;
+  request.grouped = grouped_;
+  int64_t block = op_.problem.value_dim;
+  while (block % 32 == 0 && op_.problem.value_dim / block * binding_.value_heads < pool_.workers())
+    block /= 2;
+  request.schedule.value_block = block;
+  kernels.split = op_.variant(request);
+  kernels.window = kWindow;
+  // States leave in step with the windows.
+  if (int64_t every = binding_.states_every / kernels.split->kernel.chunk)
+    kernels.window = (kernels.window + every - 1) / every * every;
 }
 
 // A sequence whose heads alone would keep too few threads busy. Splitting changes no bit, so it may
@@ -117,10 +137,10 @@ void CpuCall::parallel(int64_t tasks, F& task) {
 void CpuCall::run(char* workspace) {
   memory_ = workspace;
   std::memset(memory_ + zeros_, 0, constants_ - zeros_);
-  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i)
+  for (size_t i = 0; i < arguments_.size(); ++i)
     reinterpret_cast<float*>(memory_ + constants_)[i] = binding_[i].number;
   run_whole();
-  if (split_)
+  if (any_split_)
     for (int64_t s = 0; s < binding_.sequences; ++s)
       if (is_split(s)) run_split(s);
   if (grouped_) sum_heads();
@@ -128,7 +148,9 @@ void CpuCall::run(char* workspace) {
 }
 
 void CpuCall::run_whole() {
-  int64_t count = blocks(*whole_), heads = binding_.value_heads;
+  int64_t heads = binding_.value_heads, count = 1;
+  for (const Kernels& kernels : kernels_)
+    if (kernels.whole) count = std::max(count, blocks(*kernels.whole));
   // One task takes all blocks of a head, unless there are too few heads; and neighbours, which lie
   // beside each other in memory, if there are many.
   int64_t items = binding_.sequences * heads;
@@ -136,13 +158,14 @@ void CpuCall::run_whole() {
   int64_t together = std::max<int64_t>(1, items / (kTasks * pool_.workers()));
   auto item = [&](int64_t index, int worker) {
     int64_t sequence = index / apart / heads;
-    if ((split_ && is_split(sequence)) || binding_.slot(sequence) < 0) return;
+    if ((any_split_ && is_split(sequence)) || binding_.slot(sequence) < 0) return;
     Part part{sequence, index / apart % heads, 0, 0, binding_.length(sequence)};
     auto* workspace = reinterpret_cast<float*>(memory_ + chunks_ + worker * chunks_bytes_);
-    int64_t first = apart == 1 ? 0 : index % apart;
-    for (part.block = first; part.block < (apart == 1 ? count : first + 1); ++part.block)
-      for (size_t entry = 0; entry < whole_->functions.size(); ++entry)
-        call(*whole_, entry, part, workspace, worker, {});
+    const LoadedKernel& kernel = *kernels_for(sequence).whole;
+    int64_t first = apart == 1 ? 0 : index % apart, own = blocks(kernel);
+    for (part.block = first; part.block < std::min(own, apart == 1 ? own : first + 1); ++part.block)
+      for (size_t entry = 0; entry < kernel.functions.size(); ++entry)
+        call(kernel, entry, part, workspace, worker, {});
   };
   int64_t all = items * apart;
   auto task = [&](int64_t index, int worker) {
@@ -155,16 +178,19 @@ void CpuCall::run_whole() {
 // Window after window: first what chunks need for themselves, by chunks; then what goes from chunk
 // to chunk, by heads and blocks of value channels.
 void CpuCall::run_split(int64_t sequence) {
-  const CpuKernel& kernel = split_->kernel;
-  int64_t heads = binding_.value_heads, count = blocks(*split_), tokens = window_ * kernel.chunk;
+  const Kernels& kernels = kernels_for(sequence);
+  const LoadedKernel& loaded = *kernels.split;
+  const CpuKernel& kernel = loaded.kernel;
+  int64_t heads = binding_.value_heads, count = blocks(loaded),
+          tokens = kernels.window * kernel.chunk;
   int64_t states = op_.problem.key_dim * op_.problem.value_dim;
-  int64_t per_part = window_ * kernel.workspace_floats;
+  int64_t per_part = kernels.window * kernel.workspace_floats;
   auto* window = reinterpret_cast<float*>(memory_ + window_at_);
   auto* carries = reinterpret_cast<float*>(memory_ + carries_);
   for (int64_t first = 0; first < binding_.length(sequence); first += tokens) {
     int64_t length = std::min(tokens, binding_.length(sequence) - first);
     bool last = first + length == binding_.length(sequence);
-    for (size_t entry = 0; entry < split_->functions.size(); ++entry) {
+    for (size_t entry = 0; entry < loaded.functions.size(); ++entry) {
       bool parallel_loop = kernel.entries[entry].parallel;
       int64_t parts = parallel_loop && kernel.shared_first ? 1 : count;
       int64_t step = parallel_loop ? kMapChunks * kernel.chunk : length;
@@ -178,7 +204,7 @@ void CpuCall::run_split(int64_t sequence) {
         float* workspace =
             window + owner * per_part + start / kernel.chunk * kernel.workspace_floats;
         float* carry = carries + head * states;
-        call(*split_, entry, part, workspace, worker,
+        call(loaded, entry, part, workspace, worker,
              {first > 0 ? carry : nullptr, last ? nullptr : carry});
       };
       parallel(heads * parts * pieces, task);
@@ -282,8 +308,8 @@ void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, f
 void CpuCall::sum_heads() {
   constexpr int64_t kTokens = 64;
   int64_t group = binding_.value_heads / binding_.heads;
-  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i) {
-    const KernelArgument& a = whole_->kernel.arguments[i];
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const KernelArgument& a = arguments_[i];
     const BoundTensor& to = binding_[i];
     if (!a.is_output || !a.key_heads || a.scope != ArgumentScope::token || !to.data) continue;
     int64_t row = row_of(a), per_sequence = binding_.sequences ? binding_.length(0) : 0;
@@ -309,8 +335,8 @@ void CpuCall::sum_heads() {
 
 // Gradients of what all sequences share.
 void CpuCall::sum_sequences() {
-  for (size_t i = 0; i < whole_->kernel.arguments.size(); ++i) {
-    const KernelArgument& a = whole_->kernel.arguments[i];
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const KernelArgument& a = arguments_[i];
     const BoundTensor& to = binding_[i];
     if (!a.is_output || a.scope != ArgumentScope::head || !to.data) continue;
     int64_t row = row_of(a), all = binding_.value_heads * row;

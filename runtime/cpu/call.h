@@ -22,6 +22,17 @@ class CpuCall {
     float *from = nullptr, *to = nullptr;
   };
 
+  // Kernels for sequences of one class of lengths.
+  struct Kernels {
+    std::shared_ptr<const LoadedKernel> whole, split;
+    int64_t window = 0;  // chunks of a split sequence that are in work at a time
+  };
+
+  Kernels& kernels_for(int64_t sequence) {
+    return kernels_[static_cast<size_t>(length_of(binding_.length(sequence)))];
+  }
+  void load(Kernels& kernels, Length length);
+  void load_split(Kernels& kernels, Length length);
   bool is_split(int64_t sequence) const;
   int64_t row_of(const KernelArgument& argument) const;
   int64_t blocks(const LoadedKernel& kernel) const {
@@ -45,9 +56,9 @@ class CpuCall {
   const CpuOp& op_;
   const Binding& binding_;
   Pool& pool_;
-  std::shared_ptr<const LoadedKernel> whole_, split_;
-  bool grouped_ = false;
-  int64_t window_ = 0;  // chunks of a split sequence that are in work at a time
+  const std::vector<KernelArgument>& arguments_;
+  std::array<Kernels, 3> kernels_;  // by Length; null if there is no such sequence
+  bool grouped_ = false, any_split_ = false;
   // Offsets in the workspace.
   size_t bytes_ = 0, zeros_ = 0, constants_ = 0, dumps_ = 0, dump_bytes_ = 0, scratch_ = 0,
          scratch_bytes_ = 0, chunks_ = 0, chunks_bytes_ = 0, window_at_ = 0, carries_ = 0;

@@ -14,6 +14,7 @@
 #include "runtime/environment.h"
 #include "runtime/log.h"
 #include "runtime/plugin.h"
+#include "runtime/tuning/defaults.h"
 
 namespace linnet {
 
@@ -32,7 +33,6 @@ std::string host_processor() {
 }
 
 constexpr int kMostThreads = 4096;
-constexpr int64_t kChunk = 16;  // tokens, unless something else is known to be better
 
 int thread_count(int asked) {
   if (asked < 0 || asked > kMostThreads)
@@ -122,31 +122,24 @@ class CpuDevice : public Device::Impl {
     CpuRequest request{
         .problem = problem, .direction = options.direction, .target_cpu = options.target_cpu};
     if (request.target_cpu.empty()) request.matrix_unit = allow_matrix_unit();
-    bool decode = options.direction == Direction::decode;
-    if (decode && options.chunk > 1)
-      throw UserError(fmt::format("chunk: expected 1 for decode, got {}", options.chunk));
-    // Products are nearly free on the matrix unit, passes over the state are not: longer chunks.
-    bool narrow = problem.dtype == DType::bf16 && request.target_cpu.empty() && request.matrix_unit;
-    request.chunk = options.chunk ? options.chunk : decode ? 1 : narrow ? 32 : kChunk;
-    if (decode) request.value_block = decode_block(problem);
+    // Code for another processor runs elsewhere: what is known of this one says nothing of it.
+    bool here = options.target_cpu.empty();
+    auto wished = wished_schedule(DeviceKind::cpu, problem, options);
+    request.schedule =
+        wished ? *wished : default_schedule(DeviceKind::cpu, problem, options.direction, here);
+    Schedules schedules =
+        wished || !here ? Schedules(request.schedule) : table_.find(problem, options.direction);
     auto store = store_;
     auto op = std::make_shared<CpuOp>(
-        request, [store](const CpuRequest& r) { return store->load(r); }, pool_,
-        options.chunk ? options.chunk : kChunk);
+        request, schedules, wished.has_value(),
+        [store](const CpuRequest& r) { return store->load(r); }, pool_);
     op->device = shared_from_this();
     return Op(op);
   }
 
  private:
-  // Value channels whose part of the state stays in the first cache while a token goes over it.
-  static int64_t decode_block(const Problem& problem) {
-    constexpr int64_t kFloats = 32768;
-    int64_t block = problem.value_dim;
-    while (block % 32 == 0 && block * problem.key_dim > kFloats) block /= 2;
-    return block;
-  }
-
   std::shared_ptr<Pool> pool_;
+  ScheduleTable table_ = ScheduleTable::open(DeviceKind::cpu, cpu_architecture());
   std::shared_ptr<KernelStore> store_;
 };
 

@@ -2,30 +2,64 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/cpu/call.h"
+#include "runtime/log.h"
 
 namespace linnet {
 
-CpuOp::CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool,
-             int64_t chunk_of_states)
+CpuOp::CpuOp(const CpuRequest& request, const Schedules& schedules, bool insist, KernelLoader load,
+             std::shared_ptr<Pool> pool)
     : request_(request),
+      of_states_(request.schedule),
+      schedules_(schedules),
+      insist_(insist),
       load_(std::move(load)),
-      pool_(std::move(pool)),
-      main_(load_(request)),
-      chunk_of_states_(chunk_of_states) {
+      pool_(std::move(pool)) {
   problem = request.problem;
   direction = request.direction;
+  if (!insist) of_states_.chunk = std::min(of_states_.chunk, Schedule().chunk);
+  CpuRequest common = request;
+  common.schedule =
+      schedule_for(direction == Direction::decode ? Length::short_ : Length::medium, 0);
+  main_ = variant(common);
   for (const KernelArgument& a : main_->kernel.arguments)
     has_grouped_outputs_ |= a.is_output && a.key_heads;
 }
 
 std::shared_ptr<const LoadedKernel> CpuOp::variant(const CpuRequest& request) const {
-  std::array<int64_t, 4> kind = {request.grouped, request.split, request.value_block,
-                                 request.chunk};
   std::lock_guard lock(mutex_);
-  auto& known = variants_[kind];
-  if (!known) known = load_(request);
-  return known;
+  for (const Variant& known : variants_)
+    if (known.grouped == request.grouped && known.schedule == request.schedule) return known.kernel;
+  auto kernel = load(request);
+  variants_.push_back({request.schedule, request.grouped, kernel});
+  return kernel;
+}
+
+std::shared_ptr<const LoadedKernel> CpuOp::load(const CpuRequest& request) const {
+  try {
+    auto kernel = load_(request);
+    if (main_ && !std::ranges::equal(main_->kernel.arguments, kernel->kernel.arguments, {},
+                                     &KernelArgument::name, &KernelArgument::name))
+      throw InternalError("kernels of one op take their arguments in different orders");
+    return kernel;
+  } catch (const Error& error) {
+    // Kernels of one schedule come in several forms; the caller's request is one of them.
+    CpuRequest plain = request;
+    plain.schedule = request_.schedule;
+    plain.schedule.fuse_stages = request.schedule.fuse_stages;
+    plain.schedule.sink_products = request.schedule.sink_products;
+    if (!request.schedule.fuse_stages) plain.schedule.value_block = request.schedule.value_block;
+    if (insist_ || plain.schedule == request.schedule) throw;
+    log_info("the tuned schedule \"{}\" is ignored: {}", request.schedule.describe(), error.what());
+    return load_(plain);
+  }
+}
+
+const Schedule& CpuOp::schedule_for(Length length, int64_t states_every) const {
+  const Schedule& tuned = schedules_.at({Width::many, length});
+  return states_every % tuned.chunk == 0 ? tuned : of_states_;
 }
 
 std::vector<ArgumentInfo> CpuOp::arguments() const {

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <mutex>
 #include <vector>
 
 #include "runtime/binding.h"
 #include "runtime/cpu/code.h"
 #include "runtime/device_impl.h"
+#include "runtime/tuning/table.h"
 
 namespace linnet {
 
@@ -30,10 +30,10 @@ using KernelLoader = std::function<std::shared_ptr<const LoadedKernel>(const Cpu
 
 class CpuOp : public Op::Impl {
  public:
-  // Loads the kernel of the common case; others when a call first needs them.
-  // States between chunks may be asked for at multiples of `chunk_of_states`, if that is less.
-  CpuOp(const CpuRequest& request, KernelLoader load, std::shared_ptr<Pool> pool,
-        int64_t chunk_of_states);
+  // Loads the kernel of the common case; others when a call first needs them. A schedule that does
+  // not fit is a line in the log, and the request's own is taken, unless `insist`.
+  CpuOp(const CpuRequest& request, const Schedules& schedules, bool insist, KernelLoader load,
+        std::shared_ptr<Pool> pool);
 
   void run(std::span<const Argument> arguments, const RunOptions& options) const override;
   size_t workspace_bytes(std::span<const Argument> arguments) const override;
@@ -42,18 +42,27 @@ class CpuOp : public Op::Impl {
  private:
   friend class CpuCall;
   Binding::Rules rules() const {
-    return {main_->kernel.arguments, std::min(main_->kernel.chunk, chunk_of_states_), problem,
-            direction};
+    return {main_->kernel.arguments, of_states_.chunk, problem, direction};
   }
+  // How a sequence is run: by its own length only, so that its results are the same in any batch.
+  const Schedule& schedule_for(Length length, int64_t states_every) const;
   std::shared_ptr<const LoadedKernel> variant(const CpuRequest& request) const;
+  std::shared_ptr<const LoadedKernel> load(const CpuRequest& request) const;
 
-  CpuRequest request_;
+  CpuRequest request_;  // with the schedule that always fits
+  Schedule of_states_;  // of calls that want states between chunks the tuned one does not end at
+  Schedules schedules_;
+  bool insist_ = false;
   KernelLoader load_;
   std::shared_ptr<Pool> pool_;
   std::shared_ptr<const LoadedKernel> main_;
   bool has_grouped_outputs_ = false;
-  int64_t chunk_of_states_;
-  mutable std::map<std::array<int64_t, 4>, std::shared_ptr<const LoadedKernel>> variants_;
+  struct Variant {
+    Schedule schedule;
+    bool grouped;
+    std::shared_ptr<const LoadedKernel> kernel;
+  };
+  mutable std::vector<Variant> variants_;
   // Memory of calls that bring none, kept for the next.
   mutable std::mutex mutex_;
   mutable std::vector<std::vector<std::byte>> spare_;

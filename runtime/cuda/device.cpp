@@ -75,6 +75,7 @@ Device::Device(const std::filesystem::path& library, int ordinal, const std::str
   attribute(major, kComputeCapabilityMajor);
   attribute(minor, kComputeCapabilityMinor);
   attribute(max_shared_bytes_, kMaxSharedBytesPerBlockOptin);
+  attribute(processors_, kProcessors);
   arch_ = fmt::format("sm_{}{}", major, minor);
   if (!virtual_arch.empty() && arch_ != virtual_arch)
     throw DeviceError(fmt::format("device: expected a virtual GPU that plays {}, it plays {}",

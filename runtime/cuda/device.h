@@ -19,6 +19,8 @@ class Device {
 
   const Driver& driver() const { return driver_; }
   const std::string& arch() const { return arch_; }  // "sm_90"
+  int handle() const { return device_; }             // the driver's number of it
+  int processors() const { return processors_; }     // multiprocessors
   int max_shared_bytes() const { return max_shared_bytes_; }
   Handle stream() const { return stream_; }
   void make_current() const;  // in this thread
@@ -37,7 +39,7 @@ class Device {
   int device_ = 0;
   Handle context_ = nullptr, stream_ = nullptr;
   std::string arch_;
-  int max_shared_bytes_ = 0;
+  int max_shared_bytes_ = 0, processors_ = 0;
 };
 
 class Buffer {

@@ -15,6 +15,11 @@ using DevicePointer = unsigned long long;
 // Numbers of the Driver API's enums that Linnet uses.
 enum : int {
   kMaxSharedBytesPerBlockOptin = 97,  // of a device
+  kProcessors = 16,
+  kSecondCacheBytes = 38,
+  kMaxThreadsPerProcessor = 39,
+  kMaxSharedBytesPerProcessor = 81,
+  kMaxBlocksPerProcessor = 106,
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kFunctionSharedBytes = 1,  // of a function

@@ -5,6 +5,7 @@
 
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/op.h"
+#include "runtime/tuning/defaults.h"
 
 namespace linnet {
 
@@ -47,17 +48,29 @@ class Gpu : public Device::Impl {
   void synchronise() const override { gpu_->synchronise(); }
 
   Op build(const Problem& problem, const BuildOptions& options) const override {
-    CudaImage image = kernels_.load(cuda_request(problem, options), gpu_->arch(), is_virtual_);
-    auto op = std::make_shared<CudaOp>(std::move(image.program), image.code, gpu_);
-    op->problem = problem;
-    op->direction = options.direction;
+    auto wished = wished_schedule(DeviceKind::gpu, problem, options);
+    CudaRequest request = cuda_request(problem, options);
+    Schedules schedules = wished ? Schedules(*wished) : table_.find(problem, options.direction);
+    auto op = std::make_shared<CudaOp>(
+        request, schedules, wished.has_value(),
+        [self = std::static_pointer_cast<const Gpu>(shared_from_this())](const CudaRequest& r) {
+          return self->load(r);
+        },
+        gpu_);
     op->device = shared_from_this();
     return Op(op);
   }
 
  private:
+  std::shared_ptr<const LoadedProgram> load(const CudaRequest& request) const {
+    CudaImage image = kernels_.load(request, gpu_->arch(), is_virtual_);
+    return std::make_shared<const LoadedProgram>(std::move(image.program), image.code, gpu_);
+  }
+
   std::shared_ptr<cuda::Device> gpu_;
   bool is_virtual_;
+  ScheduleTable table_ =
+      ScheduleTable::open(DeviceKind::gpu, gpu_architecture(gpu_->arch(), gpu_->processors()));
   mutable CudaKernels kernels_;
 };
 

@@ -11,6 +11,7 @@
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/log.h"
 #include "runtime/plugin.h"
+#include "runtime/tuning/defaults.h"
 
 namespace linnet {
 
@@ -132,10 +133,9 @@ CudaRequest cuda_request(const Problem& problem, const BuildOptions& options) {
     throw UserError(fmt::format("{}: expected {} on a GPU, got {}", name, expected, given));
   };
   if (!options.target_cpu.empty()) refuse("target_cpu", "nothing", options.target_cpu);
-  bool decode = options.direction == Direction::decode;
-  if (decode && options.chunk > 1) refuse("chunk", "1 for decode", std::to_string(options.chunk));
-  int64_t usual = decode ? 1 : 16;
-  return {problem, options.direction, options.chunk ? options.chunk : usual};
+  auto wished = wished_schedule(DeviceKind::gpu, problem, options);
+  return {problem, options.direction,
+          wished ? *wished : default_schedule(DeviceKind::gpu, problem, options.direction)};
 }
 
 std::optional<CudaImage> CudaKernels::find_in_bundles(const std::string& what,

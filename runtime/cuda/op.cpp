@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+
+#include "runtime/log.h"
 
 namespace linnet {
 
@@ -51,10 +54,11 @@ bool is_summed(const KernelArgument& a) {
 // One call: where everything lies in the workspace, and the launches.
 class CudaCall {
  public:
-  CudaCall(const CudaOp& op, const Binding& binding) : op_(op), binding_(binding) {
-    slots_ = binding.tokens / op.program_.chunk + binding.sequences;
-    records_ = reserve(slots_ * binding.value_heads * op.program_.workspace_bytes);
-    const auto& arguments = op.program_.arguments;
+  CudaCall(const CudaOp& op, std::shared_ptr<const LoadedProgram> loaded, const Binding& binding)
+      : op_(op), loaded_(std::move(loaded)), program_(loaded_->program), binding_(binding) {
+    slots_ = binding.tokens / program_.chunk + binding.sequences;
+    records_ = reserve(slots_ * binding.value_heads * program_.workspace_bytes);
+    const auto& arguments = program_.arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const KernelArgument& a = arguments[i];
       if (is_placed(i)) places_[i] = reserve(numbers_of(a) * size_of(a.result));
@@ -74,8 +78,8 @@ class CudaCall {
                 static_cast<int32_t>(binding_.value_heads)};
     States states{parameter_of(binding_.states), binding_.states_count, binding_.states_every};
     int64_t tokens = binding_.tokens;
-    for (size_t k = 0; k < op_.program_.kernels.size(); ++k) {
-      const CudaKernel& kernel = op_.program_.kernels[k];
+    for (size_t k = 0; k < program_.kernels.size(); ++k) {
+      const CudaKernel& kernel = program_.kernels[k];
       std::array<TensorParameter, kMostParameters> tensors;
       std::array<void*, kMostParameters> parameters;
       for (size_t i = 0; i < kernel.parameters.size(); ++i) {
@@ -88,7 +92,7 @@ class CudaCall {
                         : name == "workspace" ? static_cast<void*>(&tensors[i].data)
                                               : argument(name, workspace, tensors[i]);
       }
-      cuda::launch(*op_.gpu_, op_.functions_[k], kernel.name, blocks_of(kernel), kernel.threads,
+      cuda::launch(*op_.gpu_, loaded_->functions[k], kernel.name, blocks_of(kernel), kernel.threads,
                    kernel.shared_bytes, stream, parameters.data());
     }
   }
@@ -116,7 +120,7 @@ class CudaCall {
 
   // An output nobody wants is still written: to the workspace.
   bool is_placed(size_t i) const {
-    const KernelArgument& a = op_.program_.arguments[i];
+    const KernelArgument& a = program_.arguments[i];
     return a.is_output && a.scope != ArgumentScope::sequence && !binding_[i].data;
   }
 
@@ -127,7 +131,7 @@ class CudaCall {
 
   // A parameter that is an argument of the op; `tensor` is where it is put together.
   void* argument(const std::string& name, DevicePointer workspace, TensorParameter& tensor) const {
-    const auto& arguments = op_.program_.arguments;
+    const auto& arguments = program_.arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const KernelArgument& a = arguments[i];
       if (name == a.name + ".partial") {
@@ -148,31 +152,80 @@ class CudaCall {
     if (kernel.grid == CudaGrid::sequences)
       return binding_.sequences * binding_.value_heads * kernel.value_blocks;
     int64_t total = 0;
-    for (const KernelArgument& a : op_.program_.arguments)
+    for (const KernelArgument& a : program_.arguments)
       if (is_summed(a)) total += (numbers_of(a) + kernel.threads - 1) / kernel.threads;
     return total;
   }
 
   const CudaOp& op_;
+  std::shared_ptr<const LoadedProgram> loaded_;
+  const CudaProgram& program_;
   const Binding& binding_;
   int64_t slots_ = 0;
   size_t bytes_ = 0, records_ = 0;
   std::array<size_t, 64> places_{}, partials_{};
 };
 
-CudaOp::CudaOp(CudaProgram program, const std::string& image, std::shared_ptr<cuda::Device> device)
-    : program_(std::move(program)), gpu_(std::move(device)), module_(gpu_, image) {
-  for (const CudaKernel& kernel : program_.kernels)
+LoadedProgram::LoadedProgram(CudaProgram from, const std::string& image,
+                             std::shared_ptr<cuda::Device> device)
+    : program(std::move(from)), module(std::move(device), image) {
+  for (const CudaKernel& kernel : program.kernels)
     if (kernel.parameters.size() > kMostParameters)
       throw InternalError(
           fmt::format("{} has {} parameters", kernel.name, kernel.parameters.size()));
-  for (const CudaKernel& kernel : program_.kernels)
-    functions_.push_back(cuda::prepare(module_, kernel.name, kernel.shared_bytes));
+  for (const CudaKernel& kernel : program.kernels)
+    functions.push_back(cuda::prepare(module, kernel.name, kernel.shared_bytes));
+}
+
+CudaOp::CudaOp(const CudaRequest& request, const Schedules& schedules, bool insist,
+               ProgramLoader load, std::shared_ptr<cuda::Device> device)
+    : request_(request),
+      schedules_(schedules),
+      insist_(insist),
+      load_(std::move(load)),
+      gpu_(std::move(device)) {
+  problem = request.problem;
+  direction = request.direction;
+  bool decode = direction == Direction::decode;
+  main_ = this->load(schedules_.at({Width::many, decode ? Length::short_ : Length::long_}));
+}
+
+std::shared_ptr<const LoadedProgram> CudaOp::load(const Schedule& schedule) const {
+  CudaRequest request = request_;
+  try {
+    request.schedule = schedule;
+    return programs_.emplace_back(schedule, load_(request)).second;
+  } catch (const Error& error) {
+    if (insist_ || schedule == request_.schedule) throw;
+    log_info("the tuned schedule \"{}\" is ignored: {}", schedule.describe(), error.what());
+    if (main_) return programs_.emplace_back(schedule, main_).second;
+  }
+  return programs_.emplace_back(schedule, load_(request_)).second;
+}
+
+std::shared_ptr<const LoadedProgram> CudaOp::program_for(const Binding& binding,
+                                                         bool may_load) const {
+  int64_t parallel = binding.sequences * binding.value_heads;
+  Width width = parallel < gpu_->processors() ? Width::few : Width::many;
+  // Lengths are the device's to know; what is here is their mean.
+  Length length = length_of(binding.tokens / std::max<int64_t>(1, binding.sequences));
+  const Schedule& tuned = schedules_.at({width, length});
+  // States leave at the ends of chunks.
+  const Schedule& schedule = binding.states_every % tuned.chunk == 0 ? tuned : request_.schedule;
+  std::lock_guard lock(mutex_);
+  for (const auto& [known, program] : programs_)
+    if (known == schedule) return program;
+  if (may_load) return load(schedule);
+  if (schedule.same_sums(tuned)) return main_;
+  throw DeviceError(
+      fmt::format("states_every: expected a call before the capture, kernels for {} tokens are not "
+                  "loaded yet",
+                  binding.states_every));
 }
 
 std::vector<ArgumentInfo> CudaOp::arguments() const {
   std::vector<ArgumentInfo> infos;
-  for (const KernelArgument& a : program_.arguments)
+  for (const KernelArgument& a : main_->program.arguments)
     infos.push_back({a.name, shape_text(a, problem), a.result, a.is_output, is_optional(a)});
   std::vector<ArgumentInfo> common = common_arguments(problem, direction);
   infos.insert(infos.end(), common.begin(), common.end());
@@ -181,14 +234,16 @@ std::vector<ArgumentInfo> CudaOp::arguments() const {
 
 size_t CudaOp::workspace_bytes(std::span<const Argument> arguments) const {
   Binding binding(rules(), arguments);
-  return CudaCall(*this, binding).workspace_bytes() + kAlignment;
+  return CudaCall(*this, program_for(binding, true), binding).workspace_bytes() + kAlignment;
 }
 
 void CudaOp::run(std::span<const Argument> arguments, const RunOptions& options) const {
   Binding binding(rules(), arguments);
-  CudaCall call(*this, binding);
   gpu_->make_current();
   cuda::Handle stream = options.stream ? options.stream : gpu_->stream();
+  int captured = 0;
+  if (options.stream) gpu_->driver().cuStreamIsCapturing(stream, &captured);
+  CudaCall call(*this, program_for(binding, !captured), binding);
   size_t bytes = call.workspace_bytes() + kAlignment;
   auto aligned = [](DevicePointer memory) {
     return (memory + kAlignment - 1) / kAlignment * kAlignment;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "linnet/problem.h"
+#include "linnet/schedule.h"
 
 namespace linnet {
 
@@ -56,9 +57,9 @@ struct CpuKernel {
 struct CpuRequest {
   Problem problem;
   Direction direction = Direction::forward;
-  int64_t chunk = 16;
-  int64_t value_block = 0;  // wished for; 0: all channels. Ignored where channels are summed over.
-  bool split = false;       // one entry a loop
+  // Without fused stages there is one entry a loop. value_block is ignored where channels are
+  // summed over.
+  Schedule schedule;
   bool grouped =
       false;  // several value heads share a head: its gradients leave in f32, to be summed
   bool matrix_unit = true;       // AMX may be used, if the processor has it
@@ -99,7 +100,7 @@ struct CudaProgram {
 struct CudaRequest {
   Problem problem;
   Direction direction = Direction::forward;
-  int64_t chunk = 16;
+  Schedule schedule;
   std::string describe() const;
 };
 
@@ -108,6 +109,9 @@ class Compiler {
   virtual ~Compiler() = default;
   virtual CpuKernel compile(const CpuRequest& request) = 0;
   virtual CudaProgram emit(const CudaRequest& request) = 0;
+  // The loops, tiles and blocks of a CPU kernel as text, without compiling it: alike for schedules
+  // that give the same kernel.
+  virtual std::string outline(const CpuRequest& request) = 0;
 };
 
 }  // namespace linnet

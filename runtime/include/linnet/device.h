@@ -6,11 +6,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "linnet/pool.h"
 #include "linnet/problem.h"
+#include "linnet/schedule.h"
 
 namespace linnet {
 
@@ -24,7 +26,10 @@ struct DeviceOptions {
 
 struct BuildOptions {
   Direction direction = Direction::forward;
-  int64_t chunk = 0;  // tokens of a chunk; 0: the default of the direction
+  // How; none: the schedule that was tuned for this device, the problem and each call's shape, or
+  // the default (docs/autotune.md).
+  std::optional<Schedule> schedule;
+  int64_t chunk = 0;  // tokens of a chunk, with everything else as by default; 0: by the schedule
   // cpu: code for this processor (LLVM's name, e.g. "x86-64-v3") instead of the one it runs on.
   std::string target_cpu;
 };

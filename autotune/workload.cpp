@@ -1,9 +1,10 @@
-#include "compiler/cli/workload.h"
+#include "autotune/workload.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
-namespace linnet::cli {
+namespace linnet {
 
 namespace {
 
@@ -31,7 +32,7 @@ void fill(const ArgumentInfo& info, void* memory, int64_t count) {
 }  // namespace
 
 Workload::Workload(const Device& device, const Op& op, const Shape& shape)
-    : op_(op), workspace_(device.allocate(0)) {
+    : device_(device), op_(op), workspace_(device.allocate(0)) {
   const Problem& p = op.problem();
   bool decode = op.direction() == Direction::decode;
   auto infos = op.arguments();
@@ -59,12 +60,53 @@ Workload::Workload(const Device& device, const Op& op, const Shape& shape)
     for (int i = tensor.rank; i-- > 0; count *= tensor.shape[i]) tensor.strides[i] = count;
     memory_.push_back(device.allocate(count * size_of(info.dtype)));
     tensor.data = memory_.back().data();
-    fill(info, tensor.data, count);
+    std::vector<std::byte> numbers(count * size_of(info.dtype));
+    fill(info, numbers.data(), count);
+    device.write(tensor.data, numbers.data(), numbers.size());
     bytes_ += static_cast<double>(count * size_of(info.dtype)) * (state ? 2 : 1);
+    if (info.name == "state") state_ = std::move(numbers);
     names_.push_back(info.name);
     arguments_.emplace_back(names_.back(), tensor);
+    is_output_.push_back(info.is_output);
   }
-  workspace_ = device.allocate(op.workspace_bytes(arguments_));
+  make_room_for(op);
 }
 
-}  // namespace linnet::cli
+void Workload::make_room_for(const Op& op) {
+  size_t bytes = op.workspace_bytes(arguments_);
+  if (bytes > workspace_.bytes()) workspace_ = device_.allocate(bytes);
+}
+
+void Workload::reset() const {
+  for (const Argument& argument : arguments_)
+    if (argument.name == "state") device_.write(argument.tensor.data, state_.data(), state_.size());
+}
+
+std::vector<float> Workload::results(size_t most) const {
+  std::vector<float> numbers;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (!is_output_[i]) continue;
+    const Tensor& tensor = arguments_[i].tensor;
+    size_t count = 1, bytes = size_of(tensor.dtype);
+    for (int d = 0; d < tensor.rank; ++d) count *= tensor.shape[d];
+    count = std::min(count, most);
+    std::vector<std::byte> raw(count * bytes);
+    device_.read(raw.data(), tensor.data, raw.size());
+    for (size_t n = 0; n < count; ++n) {
+      if (tensor.dtype == DType::f32) {
+        float x;
+        std::memcpy(&x, &raw[n * 4], 4);
+        numbers.push_back(x);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, &raw[n * 2], 2);
+        numbers.push_back(tensor.dtype == DType::bf16
+                              ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)
+                              : static_cast<float>(std::bit_cast<_Float16>(bits)));
+      }
+    }
+  }
+  return numbers;
+}
+
+}  // namespace linnet

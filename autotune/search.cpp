@@ -1,0 +1,191 @@
+#include "autotune/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "linnet/error.h"
+
+namespace linnet::autotune {
+
+namespace {
+
+constexpr size_t kBatch = 6;       // schedules beside the default that take turns
+constexpr int kFirstRuns = 7;      // of the survey; doubled in each round after it
+constexpr size_t kFinalists = 12;  // at most, after the survey
+constexpr int kRounds = 3;
+constexpr double kSurveyShare = 0.6;  // of the budget
+
+class Search {
+ public:
+  Search(const std::vector<Schedule>& space, Measurer& measurer, Journal* journal,
+         const SearchOptions& options)
+      : measurer_(measurer), journal_(journal), options_(options) {
+    for (size_t i = 0; i < space.size(); ++i) trials_.push_back({space[i], i});
+    scores_.resize(space.size());
+  }
+
+  SearchResult run() {
+    bool complete = survey();
+    complete &= finals();
+    SearchResult result{.fallback = trials_[0], .complete = complete};
+    if (!trials_[0].error.empty())
+      throw Error(fmt::format("the default schedule cannot be measured: {}", trials_[0].error));
+    if (trials_[0].runs == 0) throw Error("stopped before anything was measured");
+    result.best = trials_[winner()];
+    for (const Trial& trial : trials_)
+      if (trial.runs > 0 || !trial.error.empty()) result.trials.push_back(trial);
+    options_.progress(1, "done");
+    return result;
+  }
+
+ private:
+  // The default and its neighbours that differ in how sums are added come first: they say which
+  // chunk is worth the rest of the time.
+  bool survey() {
+    std::vector<size_t> anchors, rest;
+    for (const Trial& t : trials_) {
+      Schedule plain = trials_[0].schedule;
+      plain.chunk = t.schedule.chunk;
+      (plain == t.schedule ? anchors : rest).push_back(t.rank);
+    }
+    bool complete = measure_all(anchors, kFirstRuns, kSurveyShare);
+    auto anchor_of = [&](size_t i) {
+      for (size_t a : anchors)
+        if (trials_[a].schedule.chunk == trials_[i].schedule.chunk && trials_[a].runs > 0)
+          return trials_[a].ratio;
+      return std::numeric_limits<double>::infinity();
+    };
+    std::stable_sort(rest.begin(), rest.end(),
+                     [&](size_t a, size_t b) { return anchor_of(a) < anchor_of(b); });
+    return complete & measure_all(rest, kFirstRuns, kSurveyShare);
+  }
+
+  // Rounds of the better half, with twice the runs, until one is clearly the best.
+  bool finals() {
+    std::vector<size_t> left = ranked();
+    if (!measurer_.is_noisy()) return true;
+    if (left.size() > kFinalists) left.resize(kFinalists);
+    int runs = kFirstRuns;
+    for (int round = 0; round < kRounds && left.size() > 1; ++round) {
+      runs *= 2;
+      if (!measure_all(left, runs, 1)) return false;
+      std::stable_sort(left.begin(), left.end(), [&](size_t a, size_t b) { return better(a, b); });
+      if (is_clear(left)) return true;
+      left.resize(std::max<size_t>(2, (left.size() + 1) / 2));
+    }
+    return true;
+  }
+
+  bool better(size_t a, size_t b) const {
+    return std::pair(trials_[a].ratio, a) < std::pair(trials_[b].ratio, b);
+  }
+  std::vector<size_t> ranked() const {
+    std::vector<size_t> order;
+    for (const Trial& t : trials_)
+      if (t.runs > 0) order.push_back(t.rank);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return better(a, b); });
+    return order;
+  }
+  bool is_clear(const std::vector<size_t>& left) const {
+    double margin = std::max(2 * noise_, options_.tie);
+    return trials_[left[1]].ratio > trials_[left[0]].ratio * (1 + margin);
+  }
+
+  // Among those that had as many runs as the best, the first of the space within a tie of it.
+  size_t winner() const {
+    std::vector<size_t> order = ranked();
+    int most = 0;
+    for (size_t i : order) most = std::max(most, i == 0 ? 0 : trials_[i].runs);
+    std::erase_if(order, [&](size_t i) { return i != 0 && trials_[i].runs < most; });
+    double best = trials_[order.front()].ratio;
+    size_t first = order.front();
+    for (size_t i : order)
+      if (trials_[i].ratio <= best * (1 + options_.tie)) first = std::min(first, i);
+    return first;
+  }
+
+  bool measure_all(const std::vector<size_t>& which, int runs, double share) {
+    for (size_t at = 0; at < which.size(); at += kBatch) {
+      std::vector<size_t> batch = {0};
+      for (size_t i = at; i < std::min(which.size(), at + kBatch); ++i)
+        if (which[i] != 0) batch.push_back(which[i]);
+      if (batch.size() == 1 && trials_[0].runs > 0) continue;
+      if (!measure(batch, runs, share)) return false;
+    }
+    return true;
+  }
+
+  bool measure(const std::vector<size_t>& batch, int runs, double share) {
+    std::vector<Schedule> schedules;
+    for (size_t i : batch) schedules.push_back(trials_[i].schedule);
+    std::optional<std::vector<Sample>> samples;
+    if (journal_) samples = journal_->next(schedules, runs);
+    if (!samples) {
+      bool over = options_.budget_s > 0 && measurer_.clock_s() > share * options_.budget_s;
+      // The first measurement is always made: without it there is no answer at all.
+      if (options_.stop() || (over && trials_[0].runs > 0)) return false;
+      options_.progress(share_done(), schedules.back().describe());
+      samples = measurer_.measure(schedules, runs);
+      if (journal_) journal_->add(schedules, runs, *samples);
+    }
+    note(batch, *samples, runs);
+    return true;
+  }
+
+  double share_done() const {
+    if (options_.budget_s > 0) return std::min(1., measurer_.clock_s() / options_.budget_s);
+    double seen = 0;
+    for (const Trial& t : trials_) seen += t.runs > 0 || !t.error.empty();
+    return seen / static_cast<double>(trials_.size());
+  }
+
+  void note(const std::vector<size_t>& batch, const std::vector<Sample>& samples, int runs) {
+    if (samples[0].ms.empty()) {
+      trials_[0].error = samples[0].error.empty() ? "no time" : samples[0].error;
+      return;
+    }
+    std::vector<double> noises;
+    for (size_t n = 0; n < batch.size(); ++n) {
+      Trial& trial = trials_[batch[n]];
+      const Sample& sample = samples[n];
+      if (sample.ms.empty()) {
+        trial.error = sample.error.empty() ? "no time" : sample.error;
+        trial.runs = 0;
+        continue;
+      }
+      noises.push_back(sample.noise);
+      double sum = 0;
+      for (double ratio : sample.ratio) sum += std::log(ratio);
+      Score& score = scores_[batch[n]];
+      score.weighted += runs * sum / static_cast<double>(sample.ms.size());
+      score.weight += runs;
+      trial.ratio = std::exp(score.weighted / score.weight);
+      trial.ms = sample.ms;
+      trial.runs += runs;
+    }
+    std::sort(noises.begin(), noises.end());
+    noise_ = noises[noises.size() / 2];
+  }
+
+  struct Score {
+    double weighted = 0, weight = 0;
+  };
+  Measurer& measurer_;
+  Journal* journal_;
+  const SearchOptions& options_;
+  std::vector<Trial> trials_;
+  std::vector<Score> scores_;
+  double noise_ = 0;
+};
+
+}  // namespace
+
+SearchResult search(const std::vector<Schedule>& space, Measurer& measurer, Journal* journal,
+                    const SearchOptions& options) {
+  return Search(space, measurer, journal, options).run();
+}
+
+}  // namespace linnet::autotune
