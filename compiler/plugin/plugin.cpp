@@ -4,7 +4,9 @@
 #include "compiler/arguments.h"
 #include "compiler/cpu/jit.h"
 #include "compiler/cuda/source.h"
+#include "compiler/interpreter/interpreter.h"
 #include "compiler/pipeline.h"
+#include "compiler/show.h"
 #include "ops/registry.h"
 #include "templates/embedded.h"
 
@@ -39,6 +41,20 @@ class Plugin : public Compiler {
     return kernel;
   }
 
+  std::string show(const ShowRequest& request) override {
+    auto context = make_context();
+    return linnet::show(*law_of(*context, request.problem), request.stage, request.problem,
+                        {.chunk_size = request.chunk, .direction = request.direction});
+  }
+
+  Numbers interpret(const InterpretRequest& request, const Numbers& inputs) override {
+    auto context = make_context();
+    auto module = derive_for(*context, request.problem, request);
+    return linnet::interpret(graph_of(*module),
+                             {request.heads, request.value_heads, request.lengths}, inputs,
+                             Arithmetic::f64);
+  }
+
   CudaProgram emit(const CudaRequest& request) override {
     auto context = make_context();
     auto module = derive_for(*context, request.problem, request);
@@ -61,9 +77,20 @@ class Plugin : public Compiler {
                                                       const Problem& problem,
                                                       const Request& request) {
     bool backward = request.direction == Direction::backward;
-    return derive(context, ops::find(problem.op).define, problem,
-                  {.chunk_size = request.chunk,
-                   .direction = backward ? Direction::backward : Direction::forward});
+    auto module = law_of(context, problem);
+    run_pipeline(*module, problem,
+                 {.chunk_size = request.chunk,
+                  .direction = backward ? Direction::backward : Direction::forward});
+    return module;
+  }
+
+  static mlir::OwningOpRef<mlir::ModuleOp> law_of(mlir::MLIRContext& context,
+                                                  const Problem& problem) {
+    check_sizes(problem);
+    if (!problem.law.empty())
+      return parse_law(context, problem.law, problem.key_dim, problem.value_dim);
+    return build_law(context, problem.op, ops::find(problem.op).define, problem.key_dim,
+                     problem.value_dim);
   }
 };
 

@@ -1,4 +1,4 @@
-"""What Linnet changes in a Hugging Face model on this CPU: the linear-attention operations, and the whole model.
+"""What Linnet changes in a Hugging Face model on this CPU: the operation, the linear-attention layers, the whole model.
 
     .venv/bin/python python/bench/transformers_layers.py [--tokens 2048] [--threads 2]
 
@@ -52,7 +52,15 @@ def main():
     def decode():
         return model.generate(text[:, :64], max_new_tokens=16, min_new_tokens=16, do_sample=False)
 
-    rows = {"the operation, prefill": operation, "the model, prefill": lambda: model(text),
+    layers = [m for m in model.modules() if isinstance(m, qwen.Qwen3NextGatedDeltaNet)]
+    hidden = torch.randn(1, options.tokens, model.config.hidden_size)
+
+    def linear_layers():
+        for layer in layers:
+            layer(hidden)
+
+    rows = {"the operation, prefill": operation, f"{len(layers)} linear layers, prefill": linear_layers,
+            "the model, prefill": lambda: model(text),
             "the model, 16 tokens after 64": decode}
     times = {}
     with torch.no_grad():

@@ -14,12 +14,19 @@ namespace linnet::python {
 // The text of a Python string; lives as long as the string.
 std::string_view text_of(pybind11::handle string);
 
-// The tensors of one call, and copies of those whose last axis is not dense.
+// The tensors of one call, all on the CPU or (for an op on a GPU) all on GPUs, and copies of those
+// that do not lie as a kernel needs them: the last axis dense, or on a GPU without any gaps.
 class Tensors {
  public:
-  Tensor read(std::string_view name, pybind11::handle object);
+  explicit Tensors(bool for_gpu) : for_gpu_(for_gpu) {}
+  // What is written is not copied: the kernel's own checks refuse it.
+  Tensor read(std::string_view name, pybind11::handle object, bool is_output);
+  bool on_cpu() const { return on_cpu_; }
 
  private:
+  void check_device(std::string_view name, pybind11::handle object);
+
+  bool for_gpu_, on_cpu_ = true, first_ = true;
   std::vector<pybind11::object> copies_;
 };
 

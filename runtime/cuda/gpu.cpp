@@ -63,9 +63,22 @@ class Gpu : public Device::Impl {
                   {"arch", gpu_->arch()},
                   {"generator", kGeneratorId},
                   {"nvrtc", cuda::Nvrtc::identity()}});
-    Files files = cache_.find_or_build(key, [&] { return compile(request, what); });
-    auto op = std::make_shared<CudaOp>(CudaProgram::parse(files["program.txt"]),
-                                       files["kernels.bin"], gpu_);
+    bool from_cache = true;
+    Files files = cache_.find_or_build(key, [&] {
+      from_cache = false;
+      return compile(request, what);
+    });
+    CudaProgram program = CudaProgram::parse(files["program.txt"]);
+    KernelInfo info{what,
+                    key.hex(),
+                    from_cache,
+                    program.chunk,
+                    problem.value_dim,
+                    static_cast<int64_t>(program.kernels.size()),
+                    static_cast<int64_t>(files["kernels.bin"].size()),
+                    program.workspace_bytes};
+    auto op = std::make_shared<CudaOp>(std::move(program), files["kernels.bin"], gpu_);
+    op->info = info;
     op->problem = problem;
     op->direction = options.direction;
     op->device = shared_from_this();

@@ -17,6 +17,9 @@ class CudaOp : public Op::Impl {
   void run(std::span<const Argument> arguments, const RunOptions& options) const override;
   size_t workspace_bytes(std::span<const Argument> arguments) const override;
   std::vector<ArgumentInfo> arguments() const override;
+  std::vector<KernelInfo> kernels() const override { return {info}; }
+
+  KernelInfo info;
 
  private:
   friend class CudaCall;
