@@ -21,6 +21,7 @@ _LIBRARY = torch.library.Library("linnet", "DEF")
 _EXTRA = ("A_log", "dt_bias", "initial_state")  # tensors that have gradients, but may be missing
 _MODES = "float? scale, str gate, float lower_bound, str beta_mode, bool l2norm, bool state_v_first, str device"
 _MODE_COUNT = 7
+_RENAMED = {"state": "initial_state", "slots": "ssm_state_indices"}  # in C++ -> in Python
 
 
 class _Kernels:
@@ -87,7 +88,7 @@ class _Kernels:
         name, colon, rest = message.partition(":")
         if name in self.names:
             name = self.op.inputs[self.names.index(name)].name
-        return name + colon + rest
+        return _RENAMED.get(name, name) + colon + rest
 
     # Forward
 

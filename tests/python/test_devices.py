@@ -18,21 +18,21 @@ import linnet
 from test_law import gated_oja
 from test_ops import call, initial, make, rms
 
-for op in ("kda", "gla"):
-    lengths = torch.tensor([0, 5, 5, 38])
-    x = make(op, T=38, H=1, HV=2, K=32, V=16)
-    state = initial(3, x, K=32)
-    inputs = [*x.values(), state]
-    def run():
-        o, final = call(op, "chunk", x, initial_state=state, output_final_state=True, cu_seqlens=lengths.int())
-        return o, final, *torch.autograd.grad(o.square().sum() + final.sum(), inputs)
-    here = run()
-    with linnet.device("virtual:sm_90"):
-        there = run()
-        text = linnet.explain(linnet.chunk_gla, *(t.detach() for t in make("gla", T=5, K=32, V=16).values()))
-    for a, b in zip(here, there):
-        assert rms(b, a) < 2e-5, rms(b, a)
-    assert all(t.is_cpu for t in there) and "device    virtual:sm_90" in text and "launches" in text
+x = make("kda", T=38, H=1, HV=2, K=32, V=16)
+state = initial(3, x, K=32)
+
+def run():
+    o, final = call("kda", "chunk", x, initial_state=state, output_final_state=True,
+                    cu_seqlens=torch.tensor([0, 5, 5, 38]).int())
+    return o, final, *torch.autograd.grad(o.square().sum() + final.sum(), [*x.values(), state])
+
+here = run()
+with linnet.device("virtual:sm_90"):
+    there = run()
+    text = linnet.explain(linnet.chunk_kda, *(t.detach() for t in x.values()))
+for a, b in zip(here, there):
+    assert rms(b, a) < 2e-5, rms(b, a)
+assert all(t.is_cpu for t in there) and "device    virtual:sm_90" in text and "launches" in text
 x = make("kda", T=2, K=32, V=16)
 with torch.no_grad(), linnet.device("virtual:sm_90"):
     o, _ = call("kda", "fused_recurrent", x)

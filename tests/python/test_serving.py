@@ -83,7 +83,8 @@ def test_a_sequence_is_left_out_of_a_draft():
 
 
 @pytest.mark.parametrize("change, error, words", [
-    ({"ssm_state_indices": torch.tensor([0, 1, 6])}, ValueError, "below 6"),
+    ({"ssm_state_indices": torch.tensor([0, 1, 6])}, ValueError,
+     "ssm_state_indices: expected -1 (left out) or a row of state, below 6, got 6 at position 2"),
     ({"ssm_state_indices": torch.tensor([0, 1, 1])}, ValueError, "a row for each sequence of its own"),
     ({"ssm_state_indices": torch.tensor([0, 1])}, ValueError, "ssm_state_indices: expected [N] or [N, S] with N = 3"),
     ({"ssm_state_indices": torch.zeros(3)}, TypeError, "ssm_state_indices: expected int32 or int64"),
@@ -94,7 +95,8 @@ def test_a_sequence_is_left_out_of_a_draft():
     ({"num_accepted_tokens": torch.tensor([1, 1, 1])}, ValueError, "expected ssm_state_indices [N, S] with it"),
     ({"initial_state": None}, TypeError, "initial_state: expected a tensor [P, HV, K, V]"),
     ({"initial_state": torch.zeros(6, 2, 24, 16).bfloat16()}, TypeError, "initial_state: expected float32"),
-    ({"initial_state": torch.zeros(6, 2, 24, 32)[..., ::2]}, ValueError, "last axis to be dense"),
+    ({"initial_state": torch.zeros(3, 2, 24, 32)[..., ::2]}, ValueError, "last axis to be dense"),
+    ({}, ValueError, "initial_state: expected f32 [N, HV, K, V] = [3, 2, 24, 16], got f32 [6, 2, 24, 16]"),
 ], ids=lambda x: None)
 def test_a_wrong_pool_is_refused(change, error, words):
     with pytest.raises(error) as caught:
@@ -147,7 +149,7 @@ def test_arrays_of_others():
 
 def test_a_wide_beta_beside_narrow_data_keeps_its_bits():
     x = {name: t.detach() for name, t in make("kda", T=40, dtype=torch.bfloat16).items()}
-    x["beta"] = torch.full((1, 40, 2), 0.001953125 + 2**-14)  # has no bfloat16 of its own
+    x["beta"] = torch.full((1, 40, 2), 0.001953125 + 2**-20)  # has no bfloat16 of its own
     narrow = {**x, "beta": x["beta"].bfloat16()}
     assert not torch.equal(narrow["beta"].float(), x["beta"])
     assert not torch.equal(call("kda", "chunk", x)[0], call("kda", "chunk", narrow)[0])
