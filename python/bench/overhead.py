@@ -42,7 +42,7 @@ def one_token():
     }
     for name, work in calls.items():
         work()
-        print(f"{name:<40}{best(work, 20, 500) * 1e6:>8.1f} us a call")
+        print(f"{name:<40}{best(work, 200, 50) * 1e6:>8.1f} us a call")
 
 
 def prefill(program, threads):

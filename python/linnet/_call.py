@@ -1,18 +1,17 @@
 """From a drop-in's arguments to its torch op: what every function of the package shares."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from ._device import chosen
 from ._laws import OPS
-from ._torch_ops import FORWARD, INFERENCE
+from ._torch_ops import FORWARD, INFERENCE, KERNELS
 
 _FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@dataclass(frozen=True)
-class Modes:
+class Modes(NamedTuple):
     """How the tensors of a call are meant. A_log [HV] and dt_bias [HV * K] or [HV] are tensors of a gate in the kernel."""
 
     gate: str = "pre"
@@ -94,24 +93,40 @@ def _check(x, name, shape, rank):
         raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {x.device}")
 
 
+def _is_plain(op, tensors, formats):
+    """The common case, found quickly: torch's own tensors on the CPU, of the right ranks and formats."""
+    for x, tensor in zip(op.inputs, tensors):
+        if (type(tensor) is not torch.Tensor or tensor.ndim != x.rank or not tensor.is_cpu
+                or tensor.dtype not in formats):
+            return False
+    return True
+
+
 def _inputs(op, tensors, formats):
     """Checked, and each in the format its kind has."""
-    tensors = [x if isinstance(x, torch.Tensor) else _tensor(x, i.name, i.shape) for i, x in zip(op.inputs, tensors)]
-    device = None
+    device = "cpu"
+    if not _is_plain(op, tensors, formats):
+        tensors = _checked(op, tensors, formats)
+        device = tensors[0].device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        tensors = [x.to(dtype) if i.kind == "data" else x for i, x in zip(op.inputs, tensors)]
+    if op.has_head_inputs:
+        tensors = [x.to(formats[0]) if i.kind == "head" else x for i, x in zip(op.inputs, tensors)]
+    return tensors
+
+
+def _checked(op, tensors, formats):
+    tensors = [_tensor(x, i.name, i.shape) for i, x in zip(op.inputs, tensors)]
     for x, tensor in zip(op.inputs, tensors):
-        if tensor.ndim != x.rank or not tensor.is_cpu:
-            _check(tensor, x.name, x.shape, x.rank)
+        _check(tensor, x.name, x.shape, x.rank)
         if tensor.dtype not in formats:
             expected = "float64 on the interpreter" if torch.float64 in formats else "float32, bfloat16 or float16"
             raise TypeError(f"{x.name}: expected {expected}, got {tensor.dtype}")
-        if device is None:
-            device = tensor.device
-        elif tensor.device != device:
-            raise ValueError(f"{x.name}: expected a tensor on {device} as {op.inputs[0].name}, got one on {tensor.device}")
-    if torch.is_autocast_enabled(device.type):
-        dtype = torch.get_autocast_dtype(device.type)
-        tensors = [x.to(dtype) if i.kind == "data" else x for i, x in zip(op.inputs, tensors)]
-    return [x.to(formats[0]) if i.kind == "head" else x for i, x in zip(op.inputs, tensors)]
+        if tensor.device != tensors[0].device:
+            raise ValueError(f"{x.name}: expected a tensor on {tensors[0].device} as {op.inputs[0].name}, got one on "
+                             f"{tensor.device}")
+    return tensors
 
 
 def _head(x, name, sizes, shape, dtype=torch.float32):
@@ -175,9 +190,21 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
         if not initial_state.is_floating_point():
             raise TypeError(f"initial_state: expected a floating tensor, got {initial_state.dtype}")
         initial_state = initial_state.to(torch.float64 if flags[-1] == "interpreter" else torch.float32)
-    differentiable = torch.is_grad_enabled() and any(
-        x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state))
-    o, final_state, states = (FORWARD if differentiable else INFERENCE)[name](
-        *tensors, A_log, dt_bias, initial_state, cu_seqlens, _scale(scale), *flags, decode, bool(output_final_state),
-        states_every)
-    return o, final_state if output_final_state else None, states if states_every else None
+    arguments = (*tensors, A_log, dt_bias, initial_state, cu_seqlens, _scale(scale), *flags, decode,
+                 bool(output_final_state))
+    if torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state)) or states_every:
+        o, final_state, states = FORWARD[name](*arguments, states_every)
+        return o, final_state if output_final_state else None, states if states_every else None
+    if _is_eager(tensors):
+        o, final_state = KERNELS[name].inference(*arguments)
+    else:
+        o, final_state = INFERENCE[name](*arguments)
+    return o, final_state if output_final_state else None, None
+
+
+def _is_eager(tensors):
+    """Nothing looks on: no compiler, no dispatch mode, no transform, no kind of tensor but torch's own. Then torch's
+    dispatcher is left out, which costs a call of one token a fifth of its time."""
+    return (not torch.compiler.is_compiling() and type(tensors[0]) is torch.Tensor
+            and not torch._C._len_torch_dispatch_stack() and not torch._C._are_functorch_transforms_active())

@@ -5,6 +5,7 @@ Axes are letters: B batch, T tokens, H heads of q and k, U value heads (HV, a mu
 "strength" their own, "head" float32 (trained parameters, one a head).
 """
 
+import functools
 from dataclasses import dataclass
 
 
@@ -24,6 +25,10 @@ class Op:
     law: str  # in C++
     inputs: tuple
     text: str = ""  # of a law that C++ does not have
+
+    @functools.cached_property
+    def has_head_inputs(self):
+        return self.first(lambda x: x.kind == "head") is not None
 
     def first(self, holds):
         """The number of the first input of which that holds, or None."""

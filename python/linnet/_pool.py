@@ -2,8 +2,8 @@
 
 import torch
 
-from ._call import Modes, _check, _prepare, _scale, _tensor
-from ._torch_ops import DECODE, INFERENCE
+from ._call import Modes, _check, _is_eager, _prepare, _scale, _tensor
+from ._torch_ops import DECODE, FORWARD, KERNELS
 
 
 def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=None, accepted=None, cu_seqlens=None):
@@ -31,7 +31,7 @@ def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=N
         if accepted is not None:
             raise ValueError("num_accepted_tokens: expected ssm_state_indices [N, S] with it, got "
                              f"{None if slots is None else list(slots.shape)}")
-        return DECODE[name](*tensors, A_log, dt_bias, pool, slots, cu_seqlens, scale, *flags)
+        return (KERNELS[name].decode if _is_eager(tensors) else DECODE[name])(*tensors, A_log, dt_bias, pool, slots, cu_seqlens, scale, *flags)
     _check_range("ssm_state_indices", slots, -1, pool.shape[0] - 1)
     starts = slots[:, 0]
     if accepted is not None:
@@ -39,7 +39,7 @@ def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=N
         _check_range("num_accepted_tokens", accepted, 1, slots.shape[1])
         starts = slots.gather(1, accepted.long().unsqueeze(1) - 1).squeeze(1)
     used = starts >= 0
-    o, final, states = INFERENCE[name](*tensors, A_log, dt_bias, pool[starts.clamp(min=0)], cu_seqlens, scale, *flags,
+    o, final, states = FORWARD[name](*tensors, A_log, dt_bias, pool[starts.clamp(min=0)], cu_seqlens, scale, *flags,
                                        False, True, 1)
     _store(pool, slots, used, final, states, tensors[0].shape[1], cu_seqlens)
     tokens = used.view(-1, 1) if cu_seqlens is None else used.repeat_interleave(cu_seqlens.diff()).view(1, -1)

@@ -1,7 +1,7 @@
 """linnet::<op>_forward and linnet::<op>_backward as torch ops: schemas, kernels, shapes for tracing, autograd.
 
-linnet::<op>_inference is the forward without autograd, which costs a call of one token a fifth of its time;
-linnet::<op>_decode is the plain recurrence on states that are read and written in place.
+linnet::<op>_inference is the forward without autograd and without states between; linnet::<op>_decode is the plain
+recurrence on states that are read and written in place.
 All take the tensors of `_laws.OPS` in order, then
 
     A_log [HV], dt_bias [HV, K] or [HV], initial_state [N, HV, K, V], cu_seqlens [N + 1]
@@ -93,37 +93,47 @@ class _Kernels:
     # Forward
 
     def forward(self, *args):
+        states_every, n = args[-1], self.count
+        states = self.empty_states(args, states_every and self.state_count(args[:n], args[n + 3], states_every))
+        extra = {"states": states, "states_every": float(states_every)} if states_every else {}
+        return *self.inference(*args[:-1], **extra), states
+
+    def inference(self, *args, **states):
         n = self.count
         tensors, (A_log, dt_bias, initial_state, cu_seqlens) = args[:n], args[n:n + 4]
-        modes, (decode, final_state, states_every) = args[n + 4:n + 4 + _MODE_COUNT], args[n + 4 + _MODE_COUNT:]
-        built = self.build(tensors, A_log, modes, "decode" if decode else "forward", _chunk_for(states_every))
-        results = self.empty_results(tensors, cu_seqlens, modes, final_state,
-                                     states_every and self.state_count(tensors, cu_seqlens, states_every))
+        modes, (decode, final_state) = args[n + 4:n + 4 + _MODE_COUNT], args[n + 4 + _MODE_COUNT:]
+        built = self.build(tensors, A_log, modes, "decode" if decode else "forward",
+                           _chunk_for(states["states_every"]) if states else 0)
+        results = self.inference_fake(*args)
         arguments = self.arguments(tensors, A_log, dt_bias, initial_state, cu_seqlens, modes[0])
         arguments["o"] = results[0]
         if final_state:
             arguments["final_state"] = results[1]
-        if states_every:
-            arguments["states"], arguments["states_every"] = results[2], float(states_every)
+        if states:
+            arguments.update(states)
         self.run(built, arguments)
         return results
 
     def forward_fake(self, *args):
         n = self.count
-        tensors, cu_seqlens, states_every = args[:n], args[n + 3], args[-1]
-        states = 0
+        cu_seqlens, states_every, states = args[n + 3], args[-1], 0
         if states_every:
             states = (torch.library.get_ctx().new_dynamic_size() if cu_seqlens is not None
-                      else self.state_count(tensors, None, states_every))
-        return self.empty_results(tensors, cu_seqlens, args[n + 4:n + 4 + _MODE_COUNT], args[-2], states)
+                      else self.state_count(args[:n], None, states_every))
+        return *self.inference_fake(*args[:-1]), self.empty_states(args, states)
 
-    def empty_results(self, tensors, cu_seqlens, modes, final_state, states):
-        value, state_v_first = tensors[self.value], modes[5]
-        count = self.sequences(tensors, cu_seqlens)
-        none, dtype = (0,), torch.float64 if value.dtype == torch.float64 else torch.float32
-        final = self.state_shape(tensors, count, state_v_first) if final_state else none
-        every = none if isinstance(states, int) and not states else self.state_shape(tensors, states, state_v_first)
-        return (value.new_empty(value.shape), value.new_empty(final, dtype=dtype), value.new_empty(every, dtype=dtype))
+    def inference_fake(self, *args):
+        n = self.count
+        tensors, value = args[:n], args[self.value]
+        final = (self.state_shape(tensors, self.sequences(tensors, args[n + 3]), args[n + 9]) if args[-1] else (0,))
+        return torch.empty_like(value, memory_format=torch.contiguous_format), torch.empty(
+            final, dtype=_state_dtype(value), device=value.device)
+
+    def empty_states(self, args, states):
+        value = args[self.value]
+        none = isinstance(states, int) and not states
+        shape = (0,) if none else self.state_shape(args[:self.count], states, args[self.count + 9])
+        return value.new_empty(shape, dtype=_state_dtype(value))
 
     # States in place
 
@@ -195,9 +205,11 @@ class _Kernels:
     def register(self):
         inputs = ", ".join("Tensor " + x.name for x in self.op.inputs) + ", Tensor? A_log, Tensor? dt_bias"
         state, name = "Tensor? initial_state, Tensor? cu_seqlens", self.op.name
-        results = "bool decode, bool final_state, int states_every) -> (Tensor, Tensor, Tensor)"
-        for way in (name + "_forward", name + "_inference"):
-            _define(f"{way}({inputs}, {state}, {_MODES}, {results}", self.forward, self.forward_fake)
+        results = "bool decode, bool final_state"
+        _define(f"{name}_forward({inputs}, {state}, {_MODES}, {results}, int states_every) -> (Tensor, Tensor, Tensor)",
+                self.forward, self.forward_fake)
+        _define(f"{name}_inference({inputs}, {state}, {_MODES}, {results}) -> (Tensor, Tensor)", self.inference,
+                self.inference_fake)
         _define(f"{name}_backward({inputs}, {state}, Tensor grad_o, Tensor? grad_final_state, {_MODES}, bool[] wanted) "
                 "-> Tensor[]", self.backward, self.backward_fake)
         _define(f"{name}_decode({inputs}, Tensor(a!) state, Tensor? slots, Tensor? cu_seqlens, {_MODES}) -> Tensor",
@@ -207,6 +219,7 @@ class _Kernels:
         torch.library.register_autograd(f"linnet::{name}_backward", self.refuse_second, lib=_LIBRARY)
         for table, way in ((FORWARD, "forward"), (INFERENCE, "inference"), (DECODE, "decode")):
             table[name] = getattr(torch.ops.linnet, f"{name}_{way}").default
+        KERNELS[name] = self
 
 
 def _define(schema, kernel, fake):
@@ -224,7 +237,11 @@ def _chunk_for(states_every):
     return next(chunk for chunk in range(16, 0, -1) if states_every % chunk == 0)
 
 
-FORWARD, INFERENCE, DECODE = {}, {}, {}  # by the op's name
+def _state_dtype(value):
+    return torch.float64 if value.dtype == torch.float64 else torch.float32
+
+
+FORWARD, INFERENCE, DECODE, KERNELS = {}, {}, {}, {}  # by the op's name
 
 
 def register(op):
