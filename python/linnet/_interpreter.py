@@ -16,7 +16,7 @@ class Interpreter:
         self.problem, self.direction = problem, direction
         self.chunk = chunk or (1 if direction == "decode" else 16)
 
-    def run(self, arguments, stream=0):
+    def run(self, arguments):
         for name in ("states", "state"):
             if name in arguments:
                 raise ValueError(f"{name}: expected nothing on the interpreter, got a tensor")

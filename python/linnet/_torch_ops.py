@@ -73,11 +73,13 @@ class _Kernels:
 
     def run(self, built, arguments):
         value = arguments[self.names[self.value]]
-        stream = 0
-        if not value.is_cpu:
-            stream = torch.cuda.current_stream(value.device).cuda_stream
         try:
-            built.run(arguments, stream)
+            if value.is_cpu:
+                built.run(arguments)
+            else:  # memory of torch's allocator, which knows what the current stream still uses
+                workspace = torch.empty(built.workspace_bytes(arguments), dtype=torch.uint8, device=value.device)
+                stream = torch.cuda.current_stream(value.device).cuda_stream
+                built.run(arguments, stream, workspace.data_ptr(), workspace.numel())
         except (TypeError, ValueError) as error:
             raise type(error)(self.renamed(str(error))) from None
         if _device.watchers():

@@ -21,8 +21,7 @@ size_t bytes_of(const Tensor& tensor) {
 BoundOp::BoundOp(Op op)
     : op_(std::move(op)), on_gpu_(op_.device().name() != "cpu"), infos_(op_.arguments()) {}
 
-void BoundOp::run(const py::dict& given, uintptr_t stream) const {
-  Tensors tensors(on_gpu_);
+std::vector<Argument> BoundOp::read(const py::dict& given, Tensors& tensors) const {
   std::vector<Argument> arguments;
   arguments.reserve(given.size());
   for (auto [name, value] : given) {
@@ -35,9 +34,22 @@ void BoundOp::run(const py::dict& given, uintptr_t stream) const {
     arguments.emplace_back(text, tensors.read(text, value, info && info->is_output));
     if (info) check(text, arguments.back().tensor, *info);
   }
+  return arguments;
+}
+
+void BoundOp::run(const py::dict& given, uintptr_t stream, uintptr_t workspace,
+                  size_t workspace_bytes) const {
+  Tensors tensors(on_gpu_);
+  std::vector<Argument> arguments = read(given, tensors);
   py::gil_scoped_release free;
   if (on_gpu_ && tensors.on_cpu()) return run_staged(arguments);
-  op_.run(arguments, {.stream = std::bit_cast<void*>(stream)});
+  op_.run(arguments,
+          {std::bit_cast<void*>(workspace), workspace_bytes, std::bit_cast<void*>(stream)});
+}
+
+size_t BoundOp::workspace_bytes(const py::dict& given) const {
+  Tensors tensors(on_gpu_);
+  return op_.workspace_bytes(read(given, tensors));
 }
 
 const ArgumentInfo* BoundOp::info_of(std::string_view name) const {

@@ -12,14 +12,17 @@ class BoundOp {
  public:
   explicit BoundOp(Op op);
 
-  // Arguments by name: tensors, or numbers. `stream` is a CUstream for tensors on a GPU. The GIL is
-  // free while the kernels run.
-  void run(const pybind11::dict& given, uintptr_t stream) const;
+  // Arguments by name: tensors, or numbers. For tensors on a GPU `stream` is a CUstream, and
+  // `workspace` memory there of workspace_bytes. The GIL is free while the kernels run.
+  void run(const pybind11::dict& given, uintptr_t stream, uintptr_t workspace,
+           size_t workspace_bytes) const;
+  size_t workspace_bytes(const pybind11::dict& given) const;
 
   const std::vector<ArgumentInfo>& arguments() const { return infos_; }
   const Op& op() const { return op_; }
 
  private:
+  std::vector<Argument> read(const pybind11::dict& given, Tensors& tensors) const;
   const ArgumentInfo* info_of(std::string_view name) const;
   void check(std::string_view name, const Tensor& tensor, const ArgumentInfo& info) const;
   void run_staged(std::vector<Argument>& arguments) const;

@@ -104,7 +104,9 @@ void bind_op(py::module_& m) {
       .def_readonly("workspace", &KernelInfo::workspace);
   py::class_<BoundOp>(m, "Op", "Kernels that compute one problem in one direction.")
       .def("run", &BoundOp::run, py::arg("arguments"), py::arg("stream") = 0,
+           py::arg("workspace") = 0, py::arg("workspace_bytes") = 0,
            "Runs on {name: tensor or float}; outputs are written in place.")
+      .def("workspace_bytes", &BoundOp::workspace_bytes, py::arg("arguments"))
       .def_property_readonly("arguments", &BoundOp::arguments)
       .def_property_readonly("kernels", [](const BoundOp& op) { return op.op().kernels(); })
       .def_property_readonly("problem", [](const BoundOp& op) { return op.op().problem(); })
@@ -121,6 +123,10 @@ PYBIND11_MODULE(_C, m) {
   translate_errors(m);
   bind_problem(m);
   bind_op(m);
+  py::class_<Buffer>(m, "Buffer", "Memory of a device.")
+      .def_property_readonly("address",
+                             [](const Buffer& b) { return std::bit_cast<uintptr_t>(b.data()); })
+      .def_property_readonly("bytes", &Buffer::bytes);
   py::class_<Device>(m, "Device", "Where ops run.")
       .def(py::init([](const std::string& name, int threads) {
              return Device::open(name, {.threads = threads});
@@ -128,6 +134,20 @@ PYBIND11_MODULE(_C, m) {
            py::arg("name") = "cpu", py::arg("threads") = 0)
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("threads", &Device::threads)
+      .def("allocate", &Device::allocate, py::arg("bytes"))
+      .def(
+          "write",
+          [](const Device& device, const Buffer& to, uintptr_t from) {
+            device.write(to.data(), std::bit_cast<void*>(from), to.bytes());
+          },
+          "Fills a buffer from an address of this process.")
+      .def(
+          "read",
+          [](const Device& device, uintptr_t to, const Buffer& from) {
+            device.read(std::bit_cast<void*>(to), from.data(), from.bytes());
+          },
+          "Copies a buffer to an address of this process.")
+      .def("synchronise", &Device::synchronise)
       .def("build", &build, py::arg("problem"), py::arg("direction") = "forward",
            py::arg("chunk") = 0, "Takes kernels from the cache, or compiles them.");
   m.def("show", &show, py::arg("problem"), py::arg("stage") = "graph",

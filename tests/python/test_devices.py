@@ -37,6 +37,37 @@ x = make("kda", T=2, K=32, V=16)
 with torch.no_grad(), linnet.device("virtual:sm_90"):
     o, _ = call("kda", "fused_recurrent", x)
 assert rms(o, call("kda", "fused_recurrent", x)[0]) < 2e-6
+
+# Tensors on a GPU go by their pointers: here the virtual one's.
+from linnet import _C
+device = _C.Device("virtual:sm_90")
+
+class OnGpu:
+    is_cpu, is_cuda, device = False, True, "cuda:0"
+    def __init__(self, tensor):
+        self.host, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
+        self.buffer = device.allocate(tensor.nbytes)
+        device.write(self.buffer, tensor.data_ptr())
+    def stride(self):
+        return self.host.stride()
+    def data_ptr(self):
+        return self.buffer.address
+    def back(self):
+        device.read(self.host.data_ptr(), self.buffer)
+        return self.host
+
+there = {{name: OnGpu(t.detach()) for name, t in x.items()}}
+there["o"] = OnGpu(torch.zeros(1, 2, 2, 16))
+built = device.build(_C.Problem("kda", key_dim=32, value_dim=16))
+workspace = device.allocate(built.workspace_bytes(there))
+built.run(there, 0, workspace.address, workspace.bytes)
+device.synchronise()
+assert rms(there["o"].back(), o) < 2e-6
+try:
+    built.run({{**there, "k": x["k"].detach()}})
+    raise SystemExit("one tensor is elsewhere")
+except ValueError as error:
+    assert "k: expected all tensors on one device, got one on cpu" in str(error)
 table = linnet.check(gated_oja, device="virtual:sm_90")
 assert "FAIL" not in table and "on virtual:sm_90" in table
 print("fine")
