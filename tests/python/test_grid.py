@@ -71,8 +71,10 @@ def test_the_grid_meets_every_value_of_every_axis():
 def test_equals_the_token_loop(c):
     op, dtype, K, V = c["op"], c["dtype"], c["K"], c["V"]
     H, HV = c["heads"]
+    if c["gate"] != "pre":  # A_log has one number a head, a sum over all tokens that nearly cancels: a ratio needs several
+        H, HV = 4 * H, 4 * HV
     lengths = c["packed"]
-    T = sum(lengths) if lengths else c["T"]
+    T = sum(lengths) if lengths else c["T"] if c["gate"] == "pre" else min(c["T"], 255)
     x = make(op, T=T, H=H, HV=HV, K=K, V=V, dtype=dtype)
     options, seen, trained = {"output_final_state": True}, dict(x), {}
     if "beta" in x and c["wide_beta"]:
