@@ -77,7 +77,7 @@ def by_batch(states, B, dtype):
     return states.detach().to(dtype).unflatten(0, (B, -1))
 
 
-def _tensor(x, name, shape):
+def as_tensor(x, name, shape):
     """A tensor, or what any array that speaks DLPack holds (NumPy, JAX)."""
     if isinstance(x, torch.Tensor):
         return x
@@ -117,7 +117,7 @@ def _inputs(op, tensors, formats):
 
 
 def _checked(op, tensors, formats):
-    tensors = [_tensor(x, i.name, i.shape) for i, x in zip(op.inputs, tensors)]
+    tensors = [as_tensor(x, i.name, i.shape) for i, x in zip(op.inputs, tensors)]
     for x, tensor in zip(op.inputs, tensors):
         _check(tensor, x.name, x.shape, x.rank)
         if tensor.dtype not in formats:
@@ -131,7 +131,7 @@ def _checked(op, tensors, formats):
 
 def _head(x, name, sizes, shape, dtype=torch.float32):
     """A trained parameter, one (or one row) a head, in float32 and of the kernel's shape."""
-    x = _tensor(x, name, shape)
+    x = as_tensor(x, name, shape)
     expected = 1
     for size in sizes:
         expected *= size
@@ -171,7 +171,7 @@ def _prepare(name, tensors, modes, cu_seqlens):
     tensors = _inputs(op, tensors, formats)
     A_log, dt_bias = _gate_parameters(op, tensors, modes, formats[0])
     if cu_seqlens is not None:
-        cu_seqlens = _tensor(cu_seqlens, "cu_seqlens", "[N + 1]")
+        cu_seqlens = as_tensor(cu_seqlens, "cu_seqlens", "[N + 1]")
         _check(cu_seqlens, "cu_seqlens", "[N + 1]", 1)
         if (device or not tensors[0].is_cpu) and cu_seqlens.dtype == torch.int32:
             cu_seqlens = cu_seqlens.long()
@@ -185,7 +185,7 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
     tensors, A_log, dt_bias, cu_seqlens, flags = _prepare(name, tensors, modes, cu_seqlens)
     if initial_state is not None:
         shape = "[N, HV, V, K]" if modes.state_v_first else "[N, HV, K, V]"
-        initial_state = _tensor(initial_state, "initial_state", shape)
+        initial_state = as_tensor(initial_state, "initial_state", shape)
         _check(initial_state, "initial_state", shape, 4)
         if not initial_state.is_floating_point():
             raise TypeError(f"initial_state: expected a floating tensor, got {initial_state.dtype}")

@@ -2,7 +2,7 @@
 
 import torch
 
-from ._call import Modes, _check, _is_eager, _prepare, _scale, _tensor
+from ._call import Modes, _check, _is_eager, _prepare, _scale, as_tensor
 from ._torch_ops import DECODE, FORWARD, KERNELS
 
 
@@ -64,7 +64,7 @@ def _store(pool, slots, used, final, states, T, cu_seqlens):
 
 
 def _whole(name, x, shape, count):
-    x = _tensor(x, name, shape)
+    x = as_tensor(x, name, shape)
     if x.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name}: expected int32 or int64 {shape}, got {x.dtype}")
     if x.dim() not in ((1, 2) if "or" in shape else (1,)) or x.shape[0] != count:

@@ -7,11 +7,12 @@ Each function returns o [B, T, HV, V] and the final state, or None without outpu
 
 import torch
 
-from ._call import Modes, beta_mode, by_batch, call, check_chunk, gate_modes, interval, refuse
+from ._call import Modes, as_tensor, beta_mode, by_batch, call, check_chunk, gate_modes, interval, refuse
 from ._pool import decode_in_place
 
 
 def _ones(v):
+    v = as_tensor(v, "v", "[B, T, HV, V]")
     return v.new_ones(v.shape[:3])
 
 
@@ -150,6 +151,7 @@ def fused_recurrent_gated_delta_product(q, k, v, g, beta, num_householder, scale
 def _delta_product(q, k, v, g, beta, n, scale, initial_state, output_final_state, l2norm, cu_seqlens, decode):
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"num_householder: expected a whole number from 1, got {n}")
+    q, k, v, beta = (as_tensor(x, name, "") for name, x in (("q", q), ("k", k), ("v", v), ("beta", beta)))
     for name, x in (("k", k), ("v", v), ("beta", beta)):
         if x.dim() < 3 or x.shape[1] != q.shape[1] * n:
             raise ValueError(f"{name}: expected T x num_householder = {q.shape[1] * n} steps on axis 1, "
