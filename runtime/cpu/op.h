@@ -14,7 +14,7 @@ namespace linnet {
 
 // A kernel that can be called.
 struct LoadedKernel {
-  LoadedKernel(CpuKernel from, KernelInfo about)
+  explicit LoadedKernel(CpuKernel from, KernelInfo about = {})
       : kernel(std::move(from)), info(std::move(about)), code(kernel.code) {
     info.chunk = kernel.chunk;
     info.value_block = kernel.value_block;
