@@ -259,10 +259,10 @@ def trace(function, kinds):
 def _write(function, lines):
     """The text, and the place of each of its lines."""
     names, used = {}, set()
-    for line in lines:
+    for count, line in enumerate(lines):
         if line.result is None:
             continue
-        stem = re.sub(r"\W", "_", line.result._name) or "x"
+        stem = re.sub(r"[^A-Za-z0-9_]", "_", line.result._name) or str(count)  # what has no name is numbered
         name, number = stem, 0
         while name in used:
             number += 1
