@@ -173,8 +173,6 @@ def _prepare(name, tensors, modes, cu_seqlens):
     if cu_seqlens is not None:
         cu_seqlens = as_tensor(cu_seqlens, "cu_seqlens", "[N + 1]")
         _check(cu_seqlens, "cu_seqlens", "[N + 1]", 1)
-        if (device or not tensors[0].is_cpu) and cu_seqlens.dtype == torch.int32:
-            cu_seqlens = cu_seqlens.long()
     return tensors, A_log, dt_bias, cu_seqlens, (modes.gate, modes.lower_bound, modes.beta, modes.l2norm,
                                                  modes.state_v_first, device)
 

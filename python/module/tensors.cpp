@@ -70,9 +70,17 @@ bool is_dense(const Tensor& t, int axes) {
   return true;
 }
 
+// Whether rows can be copied 16 bytes at a time.
+bool is_aligned(const Tensor& t) {
+  bool aligned = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+  for (int i = 0; i + 1 < std::min(t.rank, Tensor::kMaxRank); ++i)
+    aligned &= t.strides[i] * size_of(t.dtype) % 16 == 0;
+  return aligned;
+}
+
 void log_copy(std::string_view name, const Tensor& tensor) {
   py::module_::import("logging").attr("getLogger")("linnet").attr("info")(
-      std::string(name) + ": " + describe(tensor) + " is copied, its last axis is not dense");
+      std::string(name) + ": " + describe(tensor) + " is copied, it does not lie as kernels read");
 }
 
 }  // namespace
@@ -98,6 +106,14 @@ void Tensors::check_device(std::string_view name, py::handle object) {
   first_ = false;
 }
 
+// On the CPU any tensor whose last axis is dense; on a GPU one without gaps, or with wide rows.
+// What is copied to a GPU, and a state on one, has no gaps.
+bool Tensors::is_fit(std::string_view name, const Tensor& tensor) const {
+  if (is_dense(tensor, Tensor::kMaxRank)) return true;
+  bool whole = for_gpu_ && (on_cpu_ || name.find("state") != name.npos || !is_aligned(tensor));
+  return !whole && is_dense(tensor, 1);
+}
+
 Tensor Tensors::read(std::string_view name, py::handle object, bool is_output) {
   if (!PyObject_HasAttr(object.ptr(), names().data_ptr))
     throw py::type_error(std::string(name) + ": expected a torch tensor, got " +
@@ -106,7 +122,7 @@ Tensor Tensors::read(std::string_view name, py::handle object, bool is_output) {
   Tensor tensor;
   tensor.dtype = read_dtype(name, get(object, names().dtype));
   fill(tensor, object);
-  if (!is_output && !is_dense(tensor, for_gpu_ ? Tensor::kMaxRank : 1)) {
+  if (!is_output && !is_fit(name, tensor)) {
     log_copy(name, tensor);
     copies_.push_back(call(object, names().contiguous));
     fill(tensor, copies_.back());

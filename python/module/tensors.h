@@ -15,7 +15,7 @@ namespace linnet::python {
 std::string_view text_of(pybind11::handle string);
 
 // The tensors of one call, all on the CPU or (for an op on a GPU) all on GPUs, and copies of those
-// that do not lie as a kernel needs them: the last axis dense, or on a GPU without any gaps.
+// that do not lie as a kernel reads them.
 class Tensors {
  public:
   explicit Tensors(bool for_gpu) : for_gpu_(for_gpu) {}
@@ -24,6 +24,7 @@ class Tensors {
   bool on_cpu() const { return on_cpu_; }
 
  private:
+  bool is_fit(std::string_view name, const Tensor& tensor) const;
   void check_device(std::string_view name, pybind11::handle object);
 
   bool for_gpu_, on_cpu_ = true, first_ = true;

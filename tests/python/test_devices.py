@@ -37,6 +37,14 @@ x = make("kda", T=2, K=32, V=16)
 with torch.no_grad(), linnet.device("virtual:sm_90"):
     o, _ = call("kda", "fused_recurrent", x)
 assert rms(o, call("kda", "fused_recurrent", x)[0]) < 2e-6
+pool = torch.randn(4, 2, 32, 16)
+pools = pool.clone(), pool.clone()
+with torch.no_grad():
+    slots = {{"inplace_final_state": True, "ssm_state_indices": torch.tensor([3])}}
+    wanted, _ = call("kda", "fused_recurrent", x, initial_state=pools[0], **slots)
+    with linnet.device("virtual:sm_90"):
+        got, _ = call("kda", "fused_recurrent", x, initial_state=pools[1], **slots)
+assert rms(got, wanted) < 2e-6 and rms(pools[1], pools[0]) < 2e-6 and not torch.equal(pools[1], pool)
 
 # Tensors on a GPU go by their pointers: here the virtual one's.
 from linnet import _C

@@ -136,7 +136,7 @@ def test_a_copy_is_logged_and_a_dense_tensor_is_not(caplog):
         assert not caplog.records
         call("kda", "chunk", {**x, "k": torch.stack((x["k"], x["k"]), -1)[..., 0]})
     assert [r.getMessage() for r in caplog.records] == [
-        "k: float32 [3, 1, 2, 24] is copied, its last axis is not dense"]
+        "k: float32 [3, 1, 2, 24] is copied, it does not lie as kernels read"]
 
 
 def test_arrays_of_others():
