@@ -95,6 +95,19 @@ def _switch_for(name, theirs):
     return _conv_switch(theirs) if name == "causal_conv1d_fn" else _switch(theirs, _OURS[name])
 
 
+def _convolve(out, tokens, weight, bias, start, end, silu):
+    """Rows of out: the sum over taps of a token's rows before it, times the tap's weights [C]."""
+    rows, taps = out[:, start:end], weight.t().contiguous()
+    rows.copy_(tokens[:, start:end]).mul_(taps[-1])
+    for back in range(1, taps.shape[0]):
+        first = max(start, back)
+        out[:, first:end].addcmul_(tokens[:, first - back:min(end, tokens.shape[1]) - back], taps[-1 - back])
+    if bias is not None:
+        rows.add_(bias)
+    if silu:
+        torch.nn.functional.silu(rows, inplace=True)
+
+
 def _conv_switch(theirs):
     @functools.wraps(theirs)
     def switch(hidden_states, weight, bias=None, activation=None, **kwargs):
@@ -102,11 +115,14 @@ def _conv_switch(theirs):
         fits = tokens.device.type == "cpu" and tokens.is_contiguous() and tokens.dtype == weight.dtype
         if not fits or tokens.shape[1] < weight.shape[-1]:
             return theirs(hidden_states, weight, bias, activation=activation, **kwargs)
-        width = weight.shape[-1]
-        out = tokens * weight[:, -1] if bias is None else torch.addcmul(bias, tokens, weight[:, -1])
-        for back in range(1, width):
-            out[:, back:].addcmul_(tokens[:, :-back], weight[:, width - 1 - back])
-        if activation is not None:
+        gradients = torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in (tokens, weight, bias))
+        in_place = activation in ("silu", "swish") and not gradients
+        out = torch.empty_like(tokens)
+        # A block of tokens stays in the cache from its first tap to its activation.
+        for start in range(0, tokens.shape[1], tokens.shape[1] if gradients else 128):
+            _convolve(out, tokens, weight, bias, start, tokens.shape[1] if gradients else start + 128, in_place)
+        if activation is not None and not in_place:
             from transformers.activations import ACT2FN
             out = ACT2FN[activation](out)
         return out.transpose(1, 2)
