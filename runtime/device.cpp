@@ -13,6 +13,7 @@ std::vector<ArgumentInfo> Op::arguments() const { return impl_->arguments(); }
 void Op::run(std::span<const Argument> arguments, const RunOptions& options) const {
   impl_->run(arguments, options);
 }
+std::vector<KernelInfo> Op::kernels() const { return impl_->kernels(); }
 size_t Op::workspace_bytes(std::span<const Argument> arguments) const {
   return impl_->workspace_bytes(arguments);
 }

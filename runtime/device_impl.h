@@ -24,6 +24,7 @@ class Op::Impl {
   virtual void run(std::span<const Argument> arguments, const RunOptions& options) const = 0;
   virtual size_t workspace_bytes(std::span<const Argument> arguments) const = 0;
   virtual std::vector<ArgumentInfo> arguments() const = 0;
+  virtual std::vector<KernelInfo> kernels() const = 0;
   std::shared_ptr<const Device::Impl> device;
   Problem problem;
   Direction direction = Direction::forward;

@@ -25,7 +25,7 @@ std::string library_path() {
   return "liblinnet_compiler.so";
 }
 
-Compiler* open_compiler(const std::string& what) {
+Compiler* load_compiler(const std::string& what) {
   std::string path = library_path();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
@@ -42,6 +42,8 @@ Compiler* open_compiler(const std::string& what) {
 
 void use_compiler(Compiler* compiler) { compiler_in_use = compiler; }
 
+Compiler& open_compiler() { return compiler_for("a request of the caller"); }
+
 Compiler& compiler_for(const std::string& what) {
   if (environment::get(environment::jit) == "0")
     throw DeviceError(fmt::format(
@@ -49,7 +51,7 @@ Compiler& compiler_for(const std::string& what) {
         what));
   static std::mutex mutex;
   std::lock_guard lock(mutex);
-  if (!compiler_in_use) compiler_in_use = open_compiler(what);
+  if (!compiler_in_use) compiler_in_use = load_compiler(what);
   return *compiler_in_use;
 }
 

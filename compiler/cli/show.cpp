@@ -1,10 +1,10 @@
+#include "compiler/show.h"
+
 #include <fmt/format.h>
 
 #include "compiler/cli/commands.h"
 #include "compiler/cli/sass.h"
-#include "compiler/cpu/jit.h"
 #include "compiler/cuda/source.h"
-#include "compiler/flops.h"
 #include "linnet/error.h"
 #include "runtime/cuda/nvrtc.h"
 #include "templates/embedded.h"
@@ -16,10 +16,21 @@ namespace {
 struct Show : GraphArguments {
   std::string stage = "graph", target_cpu, arch = "sm_90";
 
-  // The kernels as CUDA source, or as PTX or machine code for the architecture asked for.
-  void show_cuda(chunk::GraphOp graph) {
+  void run() {
+    auto context = make_context();
+    if (stage == "ptx" || stage == "sass") {
+      finish();
+      return show_compiled(graph_of(*derive(*context)));
+    }
+    if (stage == "backward") direction = "backward";
+    if (stage == "decode") options.chunk_size = 1;
+    finish();
+    fmt::print("{}", show(*law(*context), stage, problem, options, target_cpu));
+  }
+
+  // The kernels compiled for the architecture asked for.
+  void show_compiled(chunk::GraphOp graph) {
     cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
-    if (stage == "cuda") return fmt::print("{}", source.text);
     const auto& nvrtc = cuda::Nvrtc::get();
     std::string file = source.name + ".cu";
     if (stage == "ptx")
@@ -27,50 +38,6 @@ struct Show : GraphArguments {
     require_disassembler();
     fmt::print("{}",
                sass_of(nvrtc.compile_cubin(source.text, file, arch, embedded_templates()).image));
-  }
-
-  // The count as comments, so that the whole output stays a file Linnet reads.
-  void print_flops(mlir::MLIRContext& context, chunk::GraphOp graph) {
-    int64_t tokens = graph.getChunkSize();
-    fmt::print("// products, FLOP per token and head: {} derived\n", count_flops(graph) / tokens);
-    auto module = law(context);
-    auto laws = module->getOps<chunk::LawOp>();
-    bool forward = options.direction == Direction::forward;
-    if (laws.empty() || !forward || tokens == 1) return;
-    if (auto by_hand = flops_by_hand(*laws.begin(), tokens))
-      fmt::print(
-          "// products, FLOP per token and head: {} written by hand (MATH.md g, solve form)\n",
-          *by_hand / tokens);
-  }
-
-  void run() {
-    auto context = make_context();
-    static const std::map<std::string, std::string> last_pass = {
-        {"law", ""},    {"graph", "fold-gate"}, {"backward", "differentiate"},
-        {"stages", ""}, {"decode", "decode"},   {"tile", ""},
-        {"asm", ""},    {"cuda", ""},           {"ptx", ""},
-        {"sass", ""}};
-    if (!last_pass.contains(stage))
-      throw UserError(
-          fmt::format("--stage: expected one of law, graph, backward, stages, decode, tile, asm, "
-                      "cuda, ptx, sass; got "
-                      "'{}'",
-                      stage));
-    if (stage == "backward") direction = "backward";
-    if (stage == "decode") options.chunk_size = 1;
-    if (options.stop_after.empty()) options.stop_after = last_pass.at(stage);
-    finish();
-    if (stage == "law") return fmt::print("{}", print(*law(*context)));
-    auto module = derive(*context);
-    if (stage == "cuda" || stage == "ptx" || stage == "sass") return show_cuda(graph_of(*module));
-    if (stage == "tile" || stage == "asm") {
-      TileProgram program(graph_of(*module), {.chunk = options.chunk_size});
-      auto target = target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(target_cpu);
-      return fmt::print("{}",
-                        stage == "tile" ? program.print() : cpu::assembly_of(program, target));
-    }
-    fmt::print("{}", print(*module));
-    print_flops(*context, graph_of(*module));
   }
 };
 

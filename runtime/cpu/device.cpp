@@ -68,8 +68,12 @@ class KernelStore {
                   {"processor", request.target_cpu.empty() ? host_ : request.target_cpu},
                   {"matrix unit", request.matrix_unit ? "allowed" : "refused"},
                   {"generator", kGeneratorId}});
-    Files files = cache_.find_or_build(key, [&] { return compile(request, what, key); });
-    auto kernel = std::make_shared<const LoadedKernel>(parse(files));
+    KernelInfo info{.what = what, .key = key.hex(), .from_cache = true};
+    Files files = cache_.find_or_build(key, [&] {
+      info.from_cache = false;
+      return compile(request, what, key);
+    });
+    auto kernel = std::make_shared<const LoadedKernel>(parse(files), info);
     std::lock_guard lock(mutex_);
     loaded_[what] = kernel;
     return kernel;

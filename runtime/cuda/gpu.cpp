@@ -64,7 +64,11 @@ class Gpu : public Device::Impl {
  private:
   std::shared_ptr<const LoadedProgram> load(const CudaRequest& request) const {
     CudaImage image = kernels_.load(request, gpu_->arch(), is_virtual_);
-    return std::make_shared<const LoadedProgram>(std::move(image.program), image.code, gpu_);
+    KernelInfo info{.what = request.describe(),
+                    .key = image.key,
+                    .from_cache = image.from_cache,
+                    .value_block = request.problem.value_dim};
+    return std::make_shared<const LoadedProgram>(std::move(image.program), image.code, info, gpu_);
   }
 
   std::shared_ptr<cuda::Device> gpu_;

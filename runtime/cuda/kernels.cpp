@@ -65,8 +65,9 @@ std::pair<std::string, std::string> target_and_key(const std::string& text) {
   return {text.substr(0, space), text.substr(std::min(space + 1, text.size()))};
 }
 
-CudaImage image_of(Files& program, Files& image) {
-  return {CudaProgram::parse(program[kProgram]), std::move(image[kCode]), std::move(image[kLog])};
+CudaImage image_of(Files& program, Files& image, const CacheKey& key) {
+  return {CudaProgram::parse(program[kProgram]), std::move(image[kCode]), std::move(image[kLog]),
+          key.hex()};
 }
 
 Files compile(const CudaProgram& program, const std::string& target, const std::string& what) {
@@ -151,7 +152,7 @@ std::optional<CudaImage> CudaKernels::find_in_bundles(const std::string& what,
       throw DeviceError(fmt::format("bundle: entry {} names the code {}, which is not there: {}",
                                     key.hex(), image_key, what));
     log_if_another(target, arch, is_virtual, what);
-    return image_of(*program, *image);
+    return image_of(*program, *image, key);
   }
   return std::nullopt;
 }
@@ -205,11 +206,14 @@ CudaImage CudaKernels::load(const CudaRequest& request, const std::string& arch,
   });
   auto [used, image_key] = target_and_key(program[kImage]);
   log_if_another(used, arch, is_virtual, what);
-  if (built) return {std::move(built->program), std::move(built->code), std::move(built->log)};
-  if (auto image = cache_.find(image_key)) return image_of(program, *image);
+  auto from = [&](Built& made) -> CudaImage {
+    return {std::move(made.program), std::move(made.code), std::move(made.log), key.hex(), false};
+  };
+  if (built) return from(*built);
+  if (auto image = cache_.find(image_key)) return image_of(program, *image, key);
   // The code alone was removed from the cache, or damaged.
   built = build(request, target, key);
-  return {std::move(built->program), std::move(built->code), std::move(built->log)};
+  return from(*built);
 }
 
 Bundled CudaKernels::add_to(const Store& bundle, const CudaRequest& request,

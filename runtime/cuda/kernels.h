@@ -16,8 +16,10 @@ namespace linnet {
 
 struct CudaImage {
   CudaProgram program;
-  std::string code;  // a cubin, or PTX
-  std::string log;   // what the compiler said of it
+  std::string code;      // a cubin, or PTX
+  std::string log;       // what the compiler said of it
+  std::string key = {};  // of the program's entry
+  bool from_cache = true;
 };
 
 class CudaKernels {

@@ -166,9 +166,13 @@ class CudaCall {
   std::array<size_t, 64> places_{}, partials_{};
 };
 
-LoadedProgram::LoadedProgram(CudaProgram from, const std::string& image,
+LoadedProgram::LoadedProgram(CudaProgram from, const std::string& image, KernelInfo about,
                              std::shared_ptr<cuda::Device> device)
-    : program(std::move(from)), module(std::move(device), image) {
+    : program(std::move(from)), info(std::move(about)), module(std::move(device), image) {
+  info.chunk = program.chunk;
+  info.loops = static_cast<int64_t>(program.kernels.size());
+  info.bytes = static_cast<int64_t>(image.size());
+  info.workspace = program.workspace_bytes;
   for (const CudaKernel& kernel : program.kernels)
     if (kernel.parameters.size() > kMostParameters)
       throw InternalError(
@@ -229,6 +233,13 @@ std::vector<ArgumentInfo> CudaOp::arguments() const {
     infos.push_back({a.name, shape_text(a, problem), a.result, a.is_output, is_optional(a)});
   std::vector<ArgumentInfo> common = common_arguments(problem, direction);
   infos.insert(infos.end(), common.begin(), common.end());
+  return infos;
+}
+
+std::vector<KernelInfo> CudaOp::kernels() const {
+  std::lock_guard lock(mutex_);
+  std::vector<KernelInfo> infos;
+  for (const auto& [schedule, loaded] : programs_) infos.push_back(loaded->info);
   return infos;
 }
 

@@ -15,9 +15,10 @@ namespace linnet {
 
 // Kernels that can be launched.
 struct LoadedProgram {
-  LoadedProgram(CudaProgram program, const std::string& image,
+  LoadedProgram(CudaProgram program, const std::string& image, KernelInfo about,
                 std::shared_ptr<cuda::Device> device);
   CudaProgram program;
+  KernelInfo info;
   cuda::Module module;
   std::vector<cuda::Handle> functions;
 };
@@ -34,6 +35,7 @@ class CudaOp : public Op::Impl {
   void run(std::span<const Argument> arguments, const RunOptions& options) const override;
   size_t workspace_bytes(std::span<const Argument> arguments) const override;
   std::vector<ArgumentInfo> arguments() const override;
+  std::vector<KernelInfo> kernels() const override;
 
  private:
   friend class CudaCall;
