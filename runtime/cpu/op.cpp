@@ -74,8 +74,8 @@ std::vector<ArgumentInfo> CpuOp::arguments() const {
 std::vector<KernelInfo> CpuOp::kernels() const {
   std::lock_guard lock(mutex_);
   std::vector<KernelInfo> infos = {main_->info};
-  for (const auto& [kind, kernel] : variants_)
-    if (kernel) infos.push_back(kernel->info);
+  for (const Variant& variant : variants_)
+    if (variant.kernel && variant.kernel != main_) infos.push_back(variant.kernel->info);
   return infos;
 }
 

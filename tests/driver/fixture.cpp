@@ -60,7 +60,7 @@ CudaProgram FakeCompiler::emit(const CudaRequest& request) {
                         argument("o", ArgumentScope::token, true, "v")},
           .kernels = {{"fake_map", CudaGrid::chunks, 128, shared_bytes, 1, {"v", "workspace"}},
                       {"fake_scan", CudaGrid::sequences, 64, 0, 2, {"workspace", "o", "batch"}}},
-          .chunk = request.chunk,
+          .chunk = request.schedule.chunk,
           .workspace_bytes = 512};
 }
 

@@ -34,6 +34,11 @@ int compiled_by_nvrtc();
 struct FakeCompiler : linnet::Compiler {
   linnet::CpuKernel compile(const linnet::CpuRequest&) override;
   linnet::CudaProgram emit(const linnet::CudaRequest& request) override;
+  std::string outline(const linnet::CpuRequest&) override { return {}; }
+  std::string show(const linnet::ShowRequest&) override { return {}; }
+  linnet::Numbers interpret(const linnet::InterpretRequest&, const linnet::Numbers&) override {
+    return {};
+  }
   int asked = 0;
   std::string source = "// some text\n__global__ void fake_map() {}\n";
   int shared_bytes = 1000;
