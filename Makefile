@@ -28,6 +28,7 @@ test: build
 # Everything, the whole product of modes and sizes included: hours.
 test-all: test
 	@LINNET_TEST_ALL=1 .venv/bin/python -m pytest -q tests/python
+	@LINNET_TEST_ALL=1 build/bin/linnet_tests -tc='cuda*'
 	@build/bin/linnet check --all --exhaustive
 
 clean:
