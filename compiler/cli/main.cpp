@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
       "  linnet check kda                         hold both against a token-by-token reference\n"
       "  linnet draw kda -o kda.svg               a picture of the stages\n"
       "  linnet bench --compile                   how long the derivation takes\n"
+      "  linnet profile kda                       what its kernels do on a GPU that need not be "
+      "here\n"
       "  linnet cache list                        the compiled kernels kept on disk",
       "linnet");
   app.set_version_flag("--version", std::string("linnet ") + LINNET_VERSION);
@@ -26,6 +28,7 @@ int main(int argc, char** argv) {
   linnet::cli::add_draw(app);
   linnet::cli::add_bench(app);
   linnet::cli::add_cache(app);
+  linnet::cli::add_profile(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

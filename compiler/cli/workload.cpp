@@ -59,7 +59,9 @@ Workload::Workload(const Device& device, const Op& op, const Shape& shape)
     for (int i = tensor.rank; i-- > 0; count *= tensor.shape[i]) tensor.strides[i] = count;
     memory_.push_back(device.allocate(count * size_of(info.dtype)));
     tensor.data = memory_.back().data();
-    fill(info, tensor.data, count);
+    std::vector<char> numbers(static_cast<size_t>(count) * size_of(info.dtype));
+    fill(info, numbers.data(), count);
+    device.write(tensor.data, numbers.data(), numbers.size());
     bytes_ += static_cast<double>(count * size_of(info.dtype)) * (state ? 2 : 1);
     names_.push_back(info.name);
     arguments_.emplace_back(names_.back(), tensor);
