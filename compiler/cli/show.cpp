@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "compiler/cli/commands.h"
 #include "compiler/cli/sass.h"
 #include "compiler/cuda/source.h"
@@ -18,6 +20,13 @@ struct Show : GraphArguments {
 
   void run() {
     auto context = make_context();
+    static const std::set<std::string> stages = {"law",  "graph", "backward", "stages", "decode",
+                                                 "tile", "asm",   "cuda",     "ptx",    "sass"};
+    if (!stages.contains(stage))
+      throw UserError(
+          fmt::format("--stage: expected one of law, graph, backward, stages, decode, tile, asm, "
+                      "cuda, ptx, sass; got '{}'",
+                      stage));
     if (stage == "ptx" || stage == "sass") {
       finish();
       return show_compiled(graph_of(*derive(*context)));

@@ -190,14 +190,14 @@ TEST_CASE("bundle: a kernel that is not in it is an error with its key where not
   Variable jit("LINNET_JIT", "0");
   std::string message = message_of<DeviceError>([&] { build({.bundles = {bundle}}); });
   CHECK(message.starts_with("no kernel in a bundle or the cache for: fake forward K 16 V 16"));
-  CHECK(message.find("chunk 16 for sm_80 (key ") != std::string::npos);
+  CHECK(message.find("chunk=16 for sm_80 (key ") != std::string::npos);
   CHECK(message.find("LINNET_JIT=0") != std::string::npos);
   // The same kernel, made by a Linnet of another build.
   Store store(bundle);
   CacheKey::Fields fields = store.read_manifest(key).key.fields();
   for (auto& [name, text] : fields) {
     if (name == "generator") text = "another";
-    if (name == "what") text.replace(text.find("chunk 32"), 8, "chunk 16");
+    if (name == "what") text.replace(text.find("chunk=32"), 8, "chunk=16");
   }
   store.write(CacheKey(fields), *store.read(key).files);
   CHECK(message_of<DeviceError>([&] {

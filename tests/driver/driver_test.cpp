@@ -36,8 +36,8 @@ TEST_CASE("driver: a program's calls, in order") {
   const Calls expected = {
       // the device
       "cuInit", "cuDeviceGetCount", "cuDeviceGet 0", "cuDeviceGetAttribute 75",
-      "cuDeviceGetAttribute 76", "cuDeviceGetAttribute 97", "cuDevicePrimaryCtxRetain",
-      "cuCtxSetCurrent", "cuStreamCreate",
+      "cuDeviceGetAttribute 76", "cuDeviceGetAttribute 97", "cuDeviceGetAttribute 16",
+      "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuStreamCreate",
       // memory
       "cuCtxSetCurrent", "cuMemAlloc_v2", "cuCtxSetCurrent", "cuMemcpyHtoDAsync_v2",
       "cuCtxSetCurrent", "cuStreamSynchronize",
@@ -53,7 +53,12 @@ TEST_CASE("driver: a program's calls, in order") {
       // everything back, the context last
       "cuCtxSetCurrent", "cuMemFree_v2", "cuCtxSetCurrent", "cuModuleUnload", "cuCtxSetCurrent",
       "cuMemFree_v2", "cuCtxSetCurrent", "cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"};
-  CHECK(driver.calls() == expected);
+  Calls calls = driver.calls();
+  for (size_t i = 0; i < std::max(calls.size(), expected.size()); ++i) {
+    CAPTURE(i);
+    CHECK((i < calls.size() ? calls[i] : "nothing") ==
+          (i < expected.size() ? expected[i] : "nothing"));
+  }
   CHECK(driver.problems() == "");
   CHECK(driver.alive() == 0);
 }
