@@ -57,7 +57,7 @@ TEST_CASE("lookup: a shape's own entry, else the nearest, else the default") {
   other.value_dim = 64;
   CHECK(t.find(other, Direction::forward).at(kShort).chunk == 16);
   other = kKda;
-  other.dtype = DType::bf16;
+  other.dtype = DType::f16;
   CHECK(t.find(other, Direction::forward).at(kShort).chunk == 16);
   other = kKda;
   other.op = "gla";
