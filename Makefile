@@ -1,6 +1,6 @@
 # make demo: set up, build, and see a law become a chunk algorithm that is checked.
 # make test: set up, build, and run every test.
-.PHONY: demo test build setup test-all format clean
+.PHONY: demo test build setup test-all test-virtual format clean
 
 build: setup
 	@test -f build/build.ninja || cmake --preset release > /dev/null
@@ -26,8 +26,17 @@ test: build
 	@.venv/bin/python -m pytest -q tests/python
 
 # Everything, the whole product of modes and sizes included: hours.
-test-all: test
+test-all: test test-virtual
+	@LINNET_TEST_ALL=1 .venv/bin/python -m pytest -q tests/python
+	@LINNET_TEST_ALL=1 build/bin/linnet_tests -tc='cuda product*,cuda source*'
 	@build/bin/linnet check --all --exhaustive
+
+# The conformance suite on virtual GPUs, in every order of warps and way of rounding; the parser fuzzed under asan.
+test-virtual: build
+	@for arch in sm_80 sm_90; do \
+	  LINNET_TEST_ALL=1 LINNET_TEST_DEVICE=virtual:$$arch build/bin/linnet_tests "-tc=cuda:*,templates:*" || exit 1; done
+	@cmake --preset asan > /dev/null && cmake --build build-asan --target virtual_tests
+	@LINNET_FUZZ_CASES=100000 build-asan/bin/virtual_tests "-tc=fuzz:*"
 
 clean:
 	rm -rf build

@@ -20,7 +20,7 @@ packages=(
   python3-venv python3-dev
   graphviz
 )
-python_packages=(pip wheel pybind11 scikit-build-core "torch==2.13.0" pytest numpy "nvidia-cuda-nvrtc>=13,<14" "clang-format==19.1.7" "cuda-bindings>=13,<14")
+python_packages=(pip wheel pybind11 scikit-build-core "torch==2.13.0" pytest numpy "nvidia-cuda-nvrtc>=13,<14" "nvidia-cuda-nvdisasm>=13,<14" "clang-format==19.1.7" "cuda-bindings>=13,<14")
 # Only for python/bench. Pinned: a peer's speed is a fact about one version. fla-core holds FLA's operations; without
 # its extras it asks for neither torch nor Triton.
 peer_packages=("transformers==5.22.2" "fla-core==0.6.0")

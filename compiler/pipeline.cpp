@@ -84,16 +84,16 @@ void check_formats(const Problem& problem) {
   };
   check_format("dtype", problem.dtype);
   check_format("gate_dtype", problem.gate_dtype);
+  if (problem.beta_dtype) check_format("beta_dtype", *problem.beta_dtype);
   check_format("state_dtype", problem.state_dtype);
 }
 
-void check_sizes(const Problem& problem, const PipelineOptions& options) {
-  auto check_range = [](const char* name, int64_t value, int64_t most) {
-    if (value < 1 || value > most)
-      throw UserError(fmt::format("{}: expected a number from 1 to {}, got {}", name, most, value));
-  };
-  check_range("key_dim", problem.key_dim, 1024);
-  check_range("value_dim", problem.value_dim, 1024);
+void check_range(const char* name, int64_t value, int64_t most) {
+  if (value < 1 || value > most)
+    throw UserError(fmt::format("{}: expected a number from 1 to {}, got {}", name, most, value));
+}
+
+void check_chunk(const PipelineOptions& options) {
   check_range("chunk", options.chunk_size, 256);
   if (options.chunk_size > 16 && options.chunk_size % 16 != 0)
     throw UserError(
@@ -116,6 +116,11 @@ size_t steps_done(mlir::ModuleOp module, const std::vector<Step>& steps) {
 
 }  // namespace
 
+void check_sizes(const Problem& problem) {
+  check_range("key_dim", problem.key_dim, 1024);
+  check_range("value_dim", problem.value_dim, 1024);
+}
+
 std::unique_ptr<mlir::MLIRContext> make_context() {
   auto context = std::make_unique<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED);
   context->loadDialect<ChunkDialect, mlir::arith::ArithDialect, mlir::math::MathDialect>();
@@ -132,7 +137,8 @@ std::vector<std::string> pass_names(const PipelineOptions& options) {
 void run_pipeline(mlir::ModuleOp module, const Problem& problem, const PipelineOptions& options) {
   check(module, problem);
   check_formats(problem);
-  check_sizes(problem, options);
+  check_sizes(problem);
+  check_chunk(options);
   std::vector<Step> todo = steps(problem, options);
   todo.erase(todo.begin(), todo.begin() + steps_done(module, todo));
   for (const Step& step : todo) {
@@ -151,7 +157,7 @@ void run_pipeline(mlir::ModuleOp module, const Problem& problem, const PipelineO
 
 mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context, LawFunction define,
                                          const Problem& problem, const PipelineOptions& options) {
-  check_sizes(problem, options);
+  check_sizes(problem);
   auto module = build_law(context, problem.op, define, problem.key_dim, problem.value_dim);
   run_pipeline(*module, problem, options);
   return module;

@@ -20,6 +20,9 @@ struct PipelineOptions {
 // A context with the dialects of chunk graphs loaded.
 std::unique_ptr<mlir::MLIRContext> make_context();
 
+// Throws UserError for numbers of channels no kernel is made for.
+void check_sizes(const Problem& problem);
+
 // The law as a module, and everything derived from it. Throws UserError for a law that has no chunk
 // form or a problem that does not fit the law, InternalError if a pass leaves an invalid graph.
 mlir::OwningOpRef<mlir::ModuleOp> derive(mlir::MLIRContext& context, LawFunction define,
@@ -37,5 +40,9 @@ chunk::GraphOp graph_of(mlir::ModuleOp module);
 std::string print(mlir::ModuleOp module);
 mlir::OwningOpRef<mlir::ModuleOp> parse_module(mlir::MLIRContext& context, llvm::StringRef text,
                                                llvm::StringRef file);
+// A law whose text leaves sizes open (Problem::law), for these numbers of channels. Messages name
+// its lines as "<law>:3".
+mlir::OwningOpRef<mlir::ModuleOp> parse_law(mlir::MLIRContext& context, llvm::StringRef text,
+                                            int64_t key_dim, int64_t value_dim);
 
 }  // namespace linnet

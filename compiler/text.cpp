@@ -75,4 +75,17 @@ mlir::OwningOpRef<mlir::ModuleOp> parse_module(mlir::MLIRContext& context, llvm:
   return module;
 }
 
+mlir::OwningOpRef<mlir::ModuleOp> parse_law(mlir::MLIRContext& context, llvm::StringRef text,
+                                            int64_t key_dim, int64_t value_dim) {
+  // On the first line, so that the lines of messages are those of the text.
+  std::string sized = fmt::format(
+      "!K = tensor<{0}xf32, #chunk.axes<key>> !V = tensor<{1}xf32, #chunk.axes<value>> "
+      "!KxV = tensor<{0}x{1}xf32, #chunk.axes<key, value>> {2}",
+      key_dim, value_dim, text.str());
+  auto module = parse_module(context, sized, "<law>");
+  if (!llvm::hasSingleElement(module->getOps<chunk::LawOp>()))
+    throw UserError("law: expected a text with exactly one chunk.law");
+  return module;
+}
+
 }  // namespace linnet

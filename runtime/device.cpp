@@ -13,13 +13,21 @@ std::vector<ArgumentInfo> Op::arguments() const { return impl_->arguments(); }
 void Op::run(std::span<const Argument> arguments, const RunOptions& options) const {
   impl_->run(arguments, options);
 }
+std::vector<KernelInfo> Op::kernels() const { return impl_->kernels(); }
 size_t Op::workspace_bytes(std::span<const Argument> arguments) const {
   return impl_->workspace_bytes(arguments);
 }
 
+Cache::Options cache_options(const DeviceOptions& options) {
+  Cache::Options cache;
+  cache.bundles.insert(cache.bundles.begin(), options.bundles.begin(), options.bundles.end());
+  return cache;
+}
+
 Device Device::open(const std::string& name, const DeviceOptions& options) {
   if (name == "cpu") return Device(open_cpu(options));
-  if (name.starts_with("cuda:") || name.starts_with("virtual:")) return Device(open_gpu(name));
+  if (name.starts_with("cuda:") || name.starts_with("virtual:"))
+    return Device(open_gpu(name, options));
   throw UserError(
       fmt::format("device: expected cpu, cuda:<number> or virtual:sm_<arch>, got '{}'", name));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "linnet/device.h"
+#include "runtime/cache/cache.h"
 
 namespace linnet {
 
@@ -23,12 +24,16 @@ class Op::Impl {
   virtual void run(std::span<const Argument> arguments, const RunOptions& options) const = 0;
   virtual size_t workspace_bytes(std::span<const Argument> arguments) const = 0;
   virtual std::vector<ArgumentInfo> arguments() const = 0;
+  virtual std::vector<KernelInfo> kernels() const = 0;
   std::shared_ptr<const Device::Impl> device;
   Problem problem;
   Direction direction = Direction::forward;
 };
 
+// The cache a device takes kernels from.
+Cache::Options cache_options(const DeviceOptions& options);
+
 std::shared_ptr<const Device::Impl> open_cpu(const DeviceOptions& options);
-std::shared_ptr<const Device::Impl> open_gpu(const std::string& name);
+std::shared_ptr<const Device::Impl> open_gpu(const std::string& name, const DeviceOptions& options);
 
 }  // namespace linnet

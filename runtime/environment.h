@@ -19,6 +19,9 @@ inline constexpr Variable cache_dir = {"LINNET_CACHE_DIR",
 inline constexpr Variable cache_size = {"LINNET_CACHE_SIZE", "1G",
                                         "bytes the kernel cache may hold (K, M, G: powers of "
                                         "1024); beyond, the least recently used go"};
+inline constexpr Variable bundle = {"LINNET_BUNDLE", "none",
+                                    "directories of kernels compiled ahead (linnet compile), "
+                                    "separated by colons; looked in before the cache"};
 inline constexpr Variable log = {"LINNET_LOG", "info",
                                  "what goes to stderr: 0 or quiet, 1 or info, 2 or debug"};
 
@@ -40,8 +43,8 @@ inline constexpr Variable nvrtc = {"LINNET_NVRTC",
                                    "Python's nvidia wheels, the CUDA toolkit, the system",
                                    "NVIDIA's run-time compiler: the library or its folder"};
 
-inline constexpr Variable all[] = {cache_dir, cache_size, log,         threads, compiler,
-                                   jit,       tuning_dir, cuda_driver, nvrtc};
+inline constexpr Variable all[] = {cache_dir, cache_size, bundle,     log,         threads,
+                                   compiler,  jit,        tuning_dir, cuda_driver, nvrtc};
 
 // The variable's text, empty text included; nothing if it is not set.
 std::optional<std::string> get(const Variable& variable);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "linnet/compiler.h"
+#include "runtime/cache/sha256.h"
 
 namespace linnet {
 
@@ -62,11 +63,14 @@ std::string describe_problem(const Problem& p, Direction direction) {
   static const char* gates[] = {"pre", "softplus", "bounded"};
   static const char* betas[] = {"plain", "sigmoid", "2sigmoid"};
   return fmt::format(
-      "{} {} K {} V {} gate {} lower_bound {} A_log {} beta {} l2norm {} {}{} gate {} state {}{}",
-      p.op, directions[static_cast<int>(direction)], p.key_dim, p.value_dim,
+      "{}{} {} K {} V {} gate {} lower_bound {} A_log {} beta {} l2norm {} {}{} gate {}{} state "
+      "{}{}",
+      p.op, p.law.empty() ? "" : " law " + sha256_hex(p.law),
+      directions[static_cast<int>(direction)], p.key_dim, p.value_dim,
       gates[static_cast<int>(p.gate)], p.lower_bound, p.has_A_log, betas[static_cast<int>(p.beta)],
       p.l2norm, name_of(p.dtype), p.tf32 ? " tf32" : "", name_of(p.gate_dtype),
-      name_of(p.state_dtype), p.state_v_first ? " v first" : "");
+      p.beta_dtype ? fmt::format(" beta {}", name_of(*p.beta_dtype)) : "", name_of(p.state_dtype),
+      p.state_v_first ? " v first" : "");
 }
 
 }  // namespace

@@ -25,12 +25,14 @@ std::string library_path() {
   return "liblinnet_compiler.so";
 }
 
-Compiler* open_compiler() {
+Compiler* load_compiler(const std::string& what) {
   std::string path = library_path();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    throw DeviceError(
-        fmt::format("the compiler cannot be opened: {} (LINNET_COMPILER names it)", dlerror()));
+    throw DeviceError(fmt::format(
+        "no kernel in a bundle or the cache for: {}; and the compiler cannot be opened: {} "
+        "(LINNET_COMPILER names it)",
+        what, dlerror()));
   auto make = reinterpret_cast<Compiler* (*)()>(dlsym(library, "linnet_compiler"));
   if (!make) throw DeviceError(fmt::format("{} is not Linnet's compiler", path));
   return make();
@@ -40,13 +42,16 @@ Compiler* open_compiler() {
 
 void use_compiler(Compiler* compiler) { compiler_in_use = compiler; }
 
+Compiler& open_compiler() { return compiler_for("a request of the caller"); }
+
 Compiler& compiler_for(const std::string& what) {
   if (environment::get(environment::jit) == "0")
     throw DeviceError(fmt::format(
-        "no kernel in the cache for: {}; and LINNET_JIT=0 says not to compile one", what));
+        "no kernel in a bundle or the cache for: {}; and LINNET_JIT=0 says not to compile one",
+        what));
   static std::mutex mutex;
   std::lock_guard lock(mutex);
-  if (!compiler_in_use) compiler_in_use = open_compiler();
+  if (!compiler_in_use) compiler_in_use = load_compiler(what);
   return *compiler_in_use;
 }
 

@@ -1,6 +1,10 @@
 // Number formats, lanes and small arithmetic: what every other template stands on.
 #pragma once
 
+// A kernel for blocks of some threads. Left to itself ptxas spills a few bytes to fit one more block
+// on a multiprocessor: one is what is asked for.
+#define LINNET_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+
 namespace linnet {
 
 using i64 = long long;
@@ -75,6 +79,14 @@ __device__ inline u32 pack<f16>(float first, float second) {
   return y;
 }
 
+template <class T>
+__device__ inline float2 unpack(u32 both) {
+  float2 pair;
+  pair.x = to_f32(T{static_cast<u16>(both)});
+  pair.y = to_f32(T{static_cast<u16>(both >> 16)});
+  return pair;
+}
+
 __device__ inline u32 to_tf32(float x) {
   u32 y;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
@@ -108,11 +120,7 @@ struct OperandOf<Precision::f16> {
 __device__ inline float2 load_pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 template <class T>
 __device__ inline float2 load_pair(const T* at) {
-  u32 both = *reinterpret_cast<const u32*>(at);
-  float2 pair;
-  pair.x = to_f32(T{static_cast<u16>(both)});
-  pair.y = to_f32(T{static_cast<u16>(both >> 16)});
-  return pair;
+  return unpack<T>(*reinterpret_cast<const u32*>(at));
 }
 __device__ inline void store_pair(float* at, float first, float second) {
   float2 pair;
@@ -123,6 +131,19 @@ __device__ inline void store_pair(float* at, float first, float second) {
 template <class T>
 __device__ inline void store_pair(T* at, float first, float second) {
   *reinterpret_cast<u32*>(at) = pack<T>(first, second);
+}
+
+// Eight bytes in one access: left to itself the compiler may make two of a uint2.
+__device__ inline uint2 load_eight(const void* at) {
+  auto bits = *static_cast<const unsigned long long*>(at);
+  uint2 both;
+  both.x = static_cast<u32>(bits);
+  both.y = static_cast<u32>(bits >> 32);
+  return both;
+}
+__device__ inline void store_eight(void* at, uint2 both) {
+  *static_cast<unsigned long long*>(at) =
+      static_cast<unsigned long long>(both.y) << 32 | static_cast<unsigned long long>(both.x);
 }
 
 __device__ inline float shuffle(float x, int from) { return __shfl_sync(0xffffffffu, x, from); }

@@ -49,6 +49,46 @@ __device__ inline void score_blocks(L left, R right, int rows, int columns, F pu
   }
 }
 
+// The pairs of a block's triangle, one for each thread: row r and row Block - 1 - r share a row of
+// threads, which is one too short if the diagonal is kept: the rest of it comes behind.
+struct Pair {
+  int i, j;  // j negative: none
+};
+template <Triangle Kept, int Block>
+__device__ constexpr int pairs_of() {
+  return Block * (Block / 2) + (Kept == Triangle::lower ? Block / 2 : 0);
+}
+template <Triangle Kept, int Block>
+__device__ inline Pair find_pair(int x) {
+  static_assert(Block % 2 == 0, "rows are taken in twos");
+  constexpr int kOwn = Kept == Triangle::lower ? 1 : 0;
+  int r = x / Block, c = x % Block;
+  if (r >= Block / 2) return {Block - 1 - c, Block - 1 - c};
+  if (c < r + kOwn) return {r, c};
+  int j = c - r - kOwn;
+  return {Block - 1 - r, j < Block - 1 - r ? j : -1};
+}
+
+// sum_d a_id b_jd exp(rows_id - columns_jd). Rows four apart lie in the same banks: threads take
+// each eight channels in orders of their own, so that those rows are read in different places. The
+// padding is zero.
+template <int K, class A, class B, class G>
+__device__ inline float pair_score(A a, B b, G rows, G columns, int i, int j) {
+  int turn = j / 4 % 4 * 2;
+  float even = 0, odd = 0;
+#pragma unroll 1
+  for (int first = 0; first < K; first += 8)
+#pragma unroll
+    for (int c = 0; c < 8; c += 2) {
+      int d = first + (c ^ turn);
+      float2 x = load_pair(a.at(i, d)), y = load_pair(b.at(j, d));
+      float2 from = load_pair(rows.at(i, d)), until = load_pair(columns.at(j, d));
+      even = fmaf(x.x * y.x, exp_of(from.x - until.x), even);
+      odd = fmaf(x.y * y.y, exp_of(from.y - until.y), odd);
+    }
+  return even + odd;
+}
+
 // sum_d a_id b_jd exp(rows_id - columns_jd) on a triangle, zero elsewhere, for gates per key
 // channel (F1). `left` and `right` are scratch for operands.
 template <class Cta, Precision P, Triangle Kept, Form F, int Block, int C, class A, class B,
@@ -76,20 +116,13 @@ __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G
       if (begin > 0) through(0.f, 0, begin);  // E2
     if constexpr (F == Form::anchored) {
       through(offset, begin, begin + Block);  // E4c
-    } else {                                  // E3: one pair for each thread
+    } else {                                  // E3
       if (begin == 0) __syncthreads();
-      for (int x = threadIdx.x; x < Block * Block; x += Cta::kThreads) {
-        int i = begin + x / Block, j = begin + x % Block;
-        if (!keeps<Kept>(i, j)) continue;
-        float even = 0, odd = 0;
-#pragma unroll 4
-        for (int d = 0; d < kKeys; d += 2) {  // the padding is zero
-          float2 x = load_pair(a.at(i, d)), y = load_pair(b.at(j, d));
-          float2 from = load_pair(rows.at(i, d)), until = load_pair(columns.at(j, d));
-          even = fmaf(x.x * y.x, exp_of(from.x - until.x), even);
-          odd = fmaf(x.y * y.y, exp_of(from.y - until.y), odd);
-        }
-        to(i, j) = even + odd;
+      constexpr int kRows = round_up(Block, 2);
+      for (int x = threadIdx.x; x < pairs_of<Kept, kRows>(); x += Cta::kThreads) {
+        Pair pair = find_pair<Kept, kRows>(x);
+        int i = begin + pair.i, j = begin + pair.j;
+        if (pair.j >= 0 && i < C) to(i, j) = pair_score<kKeys>(a, b, rows, columns, i, j);
       }
     }
   }

@@ -56,6 +56,18 @@ __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
+// Calls f(x) for every x below `Count`, spread over the threads of a block.
+template <class Cta, int Count, class F>
+__device__ inline void share_out(F f) {
+  constexpr int kWhole = Count / Cta::kThreads;
+#pragma unroll(kWhole <= 4 ? 4 : 1)
+  for (int turn = 0; turn < kWhole; ++turn) f(turn * Cta::kThreads + static_cast<int>(threadIdx.x));
+  if constexpr (Count % Cta::kThreads != 0) {
+    int last = kWhole * Cta::kThreads + static_cast<int>(threadIdx.x);
+    if (last < Count) f(last);
+  }
+}
+
 // Rows of a tensor, `step` numbers apart, into a tile: `rows` x `columns` of them, zeros beyond.
 // Every row is aligned to `Bytes`.
 template <class Cta, int Bytes, class T, int R, int N>
@@ -64,8 +76,7 @@ __device__ inline void load_rows(SharedTile<T, R, N> to, const T* from, i64 step
   using S = SharedTile<T, R, N>;
   constexpr int kWide = Bytes >= 4 ? Bytes / static_cast<int>(sizeof(T)) : 1;
   constexpr int kAcross = S::kPaddedColumns / kWide;
-#pragma unroll 4
-  for (int x = threadIdx.x; x < S::kPaddedRows * kAcross; x += Cta::kThreads) {
+  share_out<Cta, S::kPaddedRows * kAcross>([&](int x) {
     int i = x / kAcross, j = x % kAcross * kWide;
     bool take = i < rows && j < columns;
     const T* source = take ? from + i * step + j : from;
@@ -73,7 +84,7 @@ __device__ inline void load_rows(SharedTile<T, R, N> to, const T* from, i64 step
       copy_async<Bytes>(to.at(i, j), source, take);
     else
       to(i, j) = take ? *source : from_f32<T>(0.f);
-  }
+  });
 }
 
 template <class Cta, int Bytes, class T, int R, int N>
@@ -82,10 +93,9 @@ __device__ inline void store_rows(T* to, i64 step, SharedTile<T, R, N> from, int
   using S = SharedTile<T, R, N>;
   constexpr int kWide = Bytes >= 4 ? Bytes / static_cast<int>(sizeof(T)) : 1;
   constexpr int kAcross = S::kPaddedColumns / kWide;
-#pragma unroll 4
-  for (int x = threadIdx.x; x < S::kPaddedRows * kAcross; x += Cta::kThreads) {
+  share_out<Cta, S::kPaddedRows * kAcross>([&](int x) {
     int i = x / kAcross, j = x % kAcross * kWide;
-    if (i >= rows || j >= columns) continue;
+    if (i >= rows || j >= columns) return;
     if constexpr (Bytes == 16)
       *reinterpret_cast<uint4*>(to + i * step + j) = *reinterpret_cast<const uint4*>(from.at(i, j));
     else if constexpr (Bytes == 8)
@@ -94,7 +104,7 @@ __device__ inline void store_rows(T* to, i64 step, SharedTile<T, R, N> from, int
       *reinterpret_cast<u32*>(to + i * step + j) = *reinterpret_cast<const u32*>(from.at(i, j));
     else
       to[i * step + j] = from(i, j);
-  }
+  });
 }
 
 // A tile's image in a workspace, padding included: its rows one after another, `Stride` numbers

@@ -289,6 +289,30 @@ __device__ inline void store(Transposed<SharedTile<E, R, N>> to, const Tile<N, R
   });
 }
 
+// Two-byte numbers of two blocks side by side: a lane trades a pair with its neighbour and has four
+// numbers in a row, so that the lanes of a row fill a sector of memory.
+struct Traded {
+  static __device__ bool odd() { return quad() & 1; }
+  // The first of the lane's four columns, of blocks that begin at a column.
+  static __device__ int column(int first) {
+    return odd() ? first + 8 + (quad() - 1) * 2 : first + quad() * 2;
+  }
+  static __device__ uint2 join(u32 left, u32 right) {
+    u32 got = __shfl_xor_sync(0xffffffffu, odd() ? left : right, 1);
+    uint2 both;
+    both.x = odd() ? got : left;
+    both.y = odd() ? right : got;
+    return both;
+  }
+  static __device__ uint2 split(uint2 both) {
+    u32 got = __shfl_xor_sync(0xffffffffu, odd() ? both.x : both.y, 1);
+    uint2 own;
+    own.x = odd() ? got : both.x;
+    own.y = odd() ? both.y : got;
+    return own;
+  }
+};
+
 // A tile's image in a workspace, straight from and to registers.
 template <class T, int Stride, class E>
 __device__ inline T read_block(const E* from) {
@@ -296,15 +320,32 @@ __device__ inline T read_block(const E* from) {
 #pragma unroll
   for (int m = 0; m < T::kM; ++m)
 #pragma unroll
-    for (int n = 0; n < T::kN; ++n)
+    for (int e = 0; e < 4; e += 2) {
+      const E* row = from + T::row(m, e) * Stride;
+      bool inside = T::kRows % 16 == 0 || T::row(m, e) < T::kRows;
+      if constexpr (kByMatrix<T, E>) {
 #pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        float2 pair = {};
-        if (T::owns(m, n) && (T::kRows % 16 == 0 || T::row(m, e) < T::kRows))
-          pair = load_pair(from + T::row(m, e) * Stride + T::column(n, e));
-        y.x[m][n][e] = pair.x;
-        y.x[m][n][e + 1] = pair.y;
+        for (int n = 0; n < T::kN; n += 2) {
+          uint2 both = {};
+          const E* at = row + Traded::column(T::first_column() + n * 8);
+          if (inside) both = load_eight(at);
+          both = Traded::split(both);
+          float2 left = unpack<E>(both.x), right = unpack<E>(both.y);
+          y.x[m][n][e] = left.x;
+          y.x[m][n][e + 1] = left.y;
+          y.x[m][n + 1][e] = right.x;
+          y.x[m][n + 1][e + 1] = right.y;
+        }
+      } else {
+#pragma unroll
+        for (int n = 0; n < T::kN; ++n) {
+          float2 pair = {};
+          if (inside && T::owns(m, n)) pair = load_pair(row + T::column(n, e));
+          y.x[m][n][e] = pair.x;
+          y.x[m][n][e + 1] = pair.y;
+        }
       }
+    }
   return y;
 }
 template <int Stride, class E, int R, int N, class S>
@@ -313,14 +354,27 @@ __device__ inline void write_block(E* to, const Tile<R, N, S>& a, int rows = R) 
 #pragma unroll
   for (int m = 0; m < T::kM; ++m)
 #pragma unroll
-    for (int n = 0; n < T::kN; ++n)
+    for (int e = 0; e < 4; e += 2) {
+      int i = T::row(m, e);
+      E* row = to + i * Stride;
+      auto number = [&](int n, int c) {
+        return T::inside(i, T::column(n, c)) ? a.x[m][n][e + c] : 0.f;
+      };
+      if constexpr (kByMatrix<T, E>) {
 #pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        int i = T::row(m, e), j = T::column(n, e);
-        float first = T::inside(i, j) ? a.x[m][n][e] : 0.f;
-        float second = T::inside(i, j + 1) ? a.x[m][n][e + 1] : 0.f;
-        if (T::owns(m, n) && i < rows) store_pair(to + i * Stride + j, first, second);
+        for (int n = 0; n < T::kN; n += 2) {
+          uint2 both = Traded::join(pack<E>(number(n, 0), number(n, 1)),
+                                    pack<E>(number(n + 1, 0), number(n + 1, 1)));
+          E* at = row + Traded::column(T::first_column() + n * 8);
+          if (i < rows) store_eight(at, both);
+        }
+      } else {
+#pragma unroll
+        for (int n = 0; n < T::kN; ++n)
+          if (T::owns(m, n) && i < rows)
+            store_pair(row + T::column(n, 0), number(n, 0), number(n, 1));
       }
+    }
 }
 
 // How a state lies in memory: [K, V] or [V, K].

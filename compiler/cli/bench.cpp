@@ -37,7 +37,7 @@ struct Bench {
                               {"backward", Pass::backward},
                               {"train", Pass::train},
                               {"decode", Pass::decode}});
-    if (compile) return time_derivation();
+    if (compile) return print_compile_times(ops, chunk, runs);
     TableOptions options{
         .runs = runs, .peers = peers, .compiled = compiled, .give_up_s = give_up, .plot = plot};
     print_table(ops.empty() ? goals(work.threads) : works(), options);
@@ -60,33 +60,6 @@ struct Bench {
     }
     return list;
   }
-
-  void time_derivation() {
-    int64_t tokens_of_chunk = chunk ? chunk : 64;
-    if (ops.empty())
-      for (const auto& entry : linnet::ops::registry()) ops.push_back(entry.name);
-    fmt::print(
-        "Law to staged graph, K = V = 128, chunk {}, a new context each time; median of {} runs, "
-        "ms\n",
-        tokens_of_chunk, runs);
-    fmt::print("{:<21} {:>9} {:>9} {:>9}\n", "op", "forward", "backward", "both");
-    for (const std::string& name : ops) {
-      const auto& entry = linnet::ops::find(name);
-      auto derive_once = [&](Direction direction, mlir::MLIRContext& context) {
-        derive(context, entry.define, {.op = name},
-               {.chunk_size = tokens_of_chunk, .direction = direction});
-      };
-      auto median = [&](auto call) { return timed(runs, 1e9, call).median_ms; };
-      double forward = median([&] { derive_once(Direction::forward, *make_context()); });
-      double backward = median([&] { derive_once(Direction::backward, *make_context()); });
-      double both = median([&] {
-        auto context = make_context();
-        derive_once(Direction::forward, *context);
-        derive_once(Direction::backward, *context);
-      });
-      fmt::print("{:<21} {:>9.2f} {:>9.2f} {:>9.2f}\n", name, forward, backward, both);
-    }
-  }
 };
 
 }  // namespace
@@ -102,13 +75,15 @@ void add_bench(CLI::App& app) {
       "code\n"
       "  linnet bench kda gla --tokens 1024 --heads 4 --direction train\n"
       "  linnet bench kda --direction decode --batch 32 --heads 32\n"
-      "  linnet bench --compile                   the derivation itself\n"
+      "  linnet bench --compile kda               the derivation itself, and CUDA from nothing to "
+      "machine code\n"
       "Times are the best of the runs. mm is one torch f32 product of 2048 x 2048 matrices, timed\n"
       "right before each line with the same threads; GFLOP/s counts the products of the graph,\n"
       "dense, as docs/math.md g does, and is held against mm's; GB/s counts arguments once.");
   Work& work = bench->work;
   command->add_option("ops", bench->ops, "recurrences; without any, the list with goals");
-  command->add_flag("--compile", bench->compile, "time the derivation, law to staged graph");
+  command->add_flag("--compile", bench->compile,
+                    "time compiling: law to staged graph, and to CUDA machine code with NVRTC");
   command
       ->add_option("--direction", bench->direction,
                    "forward, backward, train (forward and backward) or decode (up to 8 tokens)")

@@ -38,6 +38,10 @@ struct TableOptions {
   double give_up_s = 60;
   std::string plot;
 };
+// What `linnet bench --compile` prints: the derivation of these ops (all, if none is named), and
+// KDA's way from nothing to machine code for GPUs, with its goals.
+void print_compile_times(std::vector<std::string> ops, int64_t chunk, int runs);
+
 void print_table(const std::vector<Work>& works, const TableOptions& options);
 
 // What was drawn from one line: its bars, ours first.

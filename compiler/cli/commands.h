@@ -17,7 +17,9 @@ void add_check(CLI::App& app);
 void add_draw(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_cache(CLI::App& app);
+void add_compile(CLI::App& app);
 void add_tune(CLI::App& app);
+void add_profile(CLI::App& app);
 
 // The options that say which graph: the same for every command that derives one.
 struct GraphArguments {

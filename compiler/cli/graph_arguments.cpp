@@ -61,8 +61,14 @@ void GraphArguments::finish() {
                                                       {"tf32", chunk::Precision::tf32},
                                                       {"bf16", chunk::Precision::bf16},
                                                       {"f16", chunk::Precision::f16}}));
-  options.direction = one_of<Direction>(
-      "direction", direction, {{"forward", Direction::forward}, {"backward", Direction::backward}});
+  options.direction = one_of<Direction>("direction", direction,
+                                        {{"forward", Direction::forward},
+                                         {"backward", Direction::backward},
+                                         {"decode", Direction::decode}});
+  if (options.direction == Direction::decode) {  // the forward graph of one token
+    options.direction = Direction::forward;
+    options.chunk_size = 1;
+  }
   problem.has_A_log = !no_A_log;
   if (problem.gate == Gate::bounded && problem.lower_bound == 0) problem.lower_bound = -5;
   problem.op = op;

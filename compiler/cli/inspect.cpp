@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <regex>
 
 #include "compiler/cli/commands.h"
+#include "compiler/cli/sass.h"
 #include "compiler/cuda/source.h"
 #include "linnet/error.h"
+#include "runtime/cuda/architectures.h"
 #include "runtime/cuda/nvrtc.h"
 #include "templates/embedded.h"
 
@@ -19,28 +20,13 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// What ptxas says of a kernel.
-struct Resources {
-  int registers = -1, spilled = -1;
-};
-
-Resources resources_of(const std::string& log, const std::string& kernel) {
-  size_t at = log.find("entry function '" + kernel + "'");
-  if (at == std::string::npos) return {};
-  std::string part = log.substr(at, log.find("entry function '", at + 16) - at);
-  auto number = [&](const char* pattern) {
-    std::smatch match;
-    return std::regex_search(part, match, std::regex(pattern)) ? std::stoi(match[1]) : -1;
-  };
-  return {number("Used (\\d+) registers"), number("(\\d+) bytes spill stores")};
-}
-
 struct Inspect : GraphArguments {
   std::vector<std::string> archs = {"sm_90"};
 
   void run() {
     if (options.chunk_size < 1) throw UserError("--chunk: expected at least 1");
     finish();
+    for (const std::string& arch : archs) cuda::find_architecture(arch);
     auto start = Clock::now();
     auto context = make_context();
     auto module = derive(*context);
@@ -48,20 +34,54 @@ struct Inspect : GraphArguments {
     cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
     fmt::print("derived and written in {:.0f} ms, {} bytes of workspace a chunk and head\n",
                milliseconds_since(start), source.workspace_bytes_per_slot);
-    fmt::print("{:<8} {:<36} {:>8} {:>10} {:>8} {:>8}\n", "arch", "kernel", "threads", "registers",
-               "spilled", "shared");
+    fmt::print("{:<8} {:<36} {:>8} {:>10} {:>8} {:>8} {:>10}\n", "arch", "kernel", "threads",
+               "registers", "spilled", "shared", "occupancy");
+    std::string mixes;
     for (const std::string& arch : archs) {
       start = Clock::now();
       auto made = cuda::Nvrtc::get().compile_cubin(source.text, source.name + ".cu", arch,
                                                    embedded_templates(), {"--ptxas-options=-v"});
       double time = milliseconds_since(start);
       for (const auto& kernel : source.kernels) {
-        Resources r = resources_of(made.log, kernel.name);
-        fmt::print("{:<8} {:<36} {:>8} {:>10} {:>8} {:>8}\n", arch, kernel.name, kernel.threads,
-                   r.registers, r.spilled, kernel.shared_bytes);
+        cuda::KernelResources r = cuda::resources_of(made.log, kernel.name);
+        fmt::print("{:<8} {:<36} {:>8} {:>10} {:>8} {:>8} {:>10}\n", arch, kernel.name,
+                   kernel.threads, r.registers, r.spilled, kernel.shared_bytes,
+                   occupancy(arch, kernel, r));
       }
       fmt::print("{:<8} compiled to machine code in {:.0f} ms\n", arch, time);
+      if (has_disassembler()) mixes += mix_lines(arch, source, made.image);
     }
+    if (!has_disassembler())
+      return fmt::print(
+          "no instruction mix: nvdisasm is not here (pip install "
+          "nvidia-cuda-nvdisasm)\n");
+    fmt::print("\ninstructions as written, not as often as they run\n{:<8} {:<36} {:>8}", "arch",
+               "kernel", "all");
+    for (const std::string& name : instruction_classes()) fmt::print(" {:>8}", name);
+    fmt::print("\n{}", mixes);
+  }
+
+  // Threads that can be at work on an SM, of those it has room for.
+  static std::string occupancy(const std::string& arch, const CudaKernel& kernel,
+                               const cuda::KernelResources& resources) {
+    const cuda::Architecture& a = cuda::find_architecture(arch);
+    int blocks = cuda::blocks_at_once(a, kernel.threads, resources.registers, kernel.shared_bytes);
+    if (blocks == 0) return "too large";
+    return fmt::format("{:.0f} %", 100.0 * blocks * kernel.threads / a.threads_per_sm);
+  }
+
+  static std::string mix_lines(const std::string& arch, const cuda::Source& source,
+                               const std::string& cubin) {
+    auto mixes = instruction_mix(sass_of(cubin));
+    std::string lines;
+    for (const auto& kernel : source.kernels) {
+      InstructionMix& mix = mixes[kernel.name];
+      lines += fmt::format("{:<8} {:<36} {:>8}", arch, kernel.name, mix.total);
+      for (const std::string& name : instruction_classes())
+        lines += fmt::format(" {:>8}", mix.classes[name]);
+      lines += "\n";
+    }
+    return lines;
   }
 };
 
@@ -73,10 +93,14 @@ void add_inspect(CLI::App& app) {
   inspect->precision = "bf16";
   CLI::App* command = app.add_subcommand(
       "inspect",
-      "what the kernels of an op need on a GPU that need not be here: registers, bytes spilled, "
-      "shared memory,\nand how long they take to compile");
+      "what the kernels of an op need on a GPU that need not be here: registers, bytes spilled and "
+      "shared memory\n(ptxas's words), the share of an SM's threads that can be at work at once, "
+      "compile "
+      "time,\nand the instructions of the machine code by class, where nvdisasm is "
+      "(pip install nvidia-cuda-nvdisasm)\n"
+      "  linnet inspect kda --arch sm_80,sm_90 --direction backward");
   inspect->add_to(*command);
-  command->add_option("--direction", inspect->direction, "forward or backward")
+  command->add_option("--direction", inspect->direction, "forward, backward or decode")
       ->capture_default_str();
   command->add_option("--arch", inspect->archs, "GPU architectures, e.g. sm_80,sm_90")
       ->delimiter(',')

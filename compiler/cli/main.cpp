@@ -15,7 +15,10 @@ int main(int argc, char** argv) {
       "  linnet check kda                         hold both against a token-by-token reference\n"
       "  linnet draw kda -o kda.svg               a picture of the stages\n"
       "  linnet bench --compile                   how long the derivation takes\n"
+      "  linnet compile kda --arch sm_90 -o dir   kernels compiled ahead, for GPUs elsewhere\n"
       "  linnet tune kda --budget 120s            find the best schedules for this machine\n"
+      "  linnet profile kda                       what its kernels do on a GPU that need not be "
+      "here\n"
       "  linnet cache list                        the compiled kernels kept on disk",
       "linnet");
   app.set_version_flag("--version", std::string("linnet ") + LINNET_VERSION);
@@ -27,7 +30,9 @@ int main(int argc, char** argv) {
   linnet::cli::add_draw(app);
   linnet::cli::add_bench(app);
   linnet::cli::add_cache(app);
+  linnet::cli::add_compile(app);
   linnet::cli::add_tune(app);
+  linnet::cli::add_profile(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

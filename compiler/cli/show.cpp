@@ -1,9 +1,10 @@
+#include "compiler/show.h"
+
 #include <fmt/format.h>
 
 #include "compiler/cli/commands.h"
-#include "compiler/cpu/jit.h"
+#include "compiler/cli/sass.h"
 #include "compiler/cuda/source.h"
-#include "compiler/flops.h"
 #include "linnet/error.h"
 #include "runtime/cuda/nvrtc.h"
 #include "templates/embedded.h"
@@ -15,55 +16,28 @@ namespace {
 struct Show : GraphArguments {
   std::string stage = "graph", target_cpu, arch = "sm_90";
 
-  // The kernels as CUDA source, or as PTX for the architecture asked for.
-  void show_cuda(chunk::GraphOp graph) {
-    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
-    if (stage == "cuda") return fmt::print("{}", source.text);
-    fmt::print("{}", cuda::Nvrtc::get().compile(source.text, source.name + ".cu", arch,
-                                                embedded_templates()));
-  }
-
-  // The count as comments, so that the whole output stays a file Linnet reads.
-  void print_flops(mlir::MLIRContext& context, chunk::GraphOp graph) {
-    int64_t tokens = graph.getChunkSize();
-    fmt::print("// products, FLOP per token and head: {} derived\n", count_flops(graph) / tokens);
-    auto module = law(context);
-    auto laws = module->getOps<chunk::LawOp>();
-    bool forward = options.direction == Direction::forward;
-    if (laws.empty() || !forward || tokens == 1) return;
-    if (auto by_hand = flops_by_hand(*laws.begin(), tokens))
-      fmt::print(
-          "// products, FLOP per token and head: {} written by hand (MATH.md g, solve form)\n",
-          *by_hand / tokens);
-  }
-
   void run() {
     auto context = make_context();
-    static const std::map<std::string, std::string> last_pass = {
-        {"law", ""},    {"graph", "fold-gate"}, {"backward", "differentiate"},
-        {"stages", ""}, {"decode", "decode"},   {"tile", ""},
-        {"asm", ""},    {"cuda", ""},           {"ptx", ""}};
-    if (!last_pass.contains(stage))
-      throw UserError(
-          fmt::format("--stage: expected one of law, graph, backward, stages, decode, tile, asm, "
-                      "cuda, ptx; got "
-                      "'{}'",
-                      stage));
+    if (stage == "ptx" || stage == "sass") {
+      finish();
+      return show_compiled(graph_of(*derive(*context)));
+    }
     if (stage == "backward") direction = "backward";
     if (stage == "decode") options.chunk_size = 1;
-    if (options.stop_after.empty()) options.stop_after = last_pass.at(stage);
     finish();
-    if (stage == "law") return fmt::print("{}", print(*law(*context)));
-    auto module = derive(*context);
-    if (stage == "cuda" || stage == "ptx") return show_cuda(graph_of(*module));
-    if (stage == "tile" || stage == "asm") {
-      TileProgram program(graph_of(*module), {.chunk = options.chunk_size});
-      auto target = target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(target_cpu);
-      return fmt::print("{}",
-                        stage == "tile" ? program.print() : cpu::assembly_of(program, target));
-    }
-    fmt::print("{}", print(*module));
-    print_flops(*context, graph_of(*module));
+    fmt::print("{}", show(*law(*context), stage, problem, options, target_cpu));
+  }
+
+  // The kernels compiled for the architecture asked for.
+  void show_compiled(chunk::GraphOp graph) {
+    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
+    const auto& nvrtc = cuda::Nvrtc::get();
+    std::string file = source.name + ".cu";
+    if (stage == "ptx")
+      return fmt::print("{}", nvrtc.compile(source.text, file, arch, embedded_templates()));
+    require_disassembler();
+    fmt::print("{}",
+               sass_of(nvrtc.compile_cubin(source.text, file, arch, embedded_templates()).image));
   }
 };
 
@@ -83,17 +57,21 @@ void add_show(CLI::App& app) {
       "  tile      the loops over chunks and where each tile lives, as the CPU back end takes it\n"
       "  asm       the machine code for this or another processor\n"
       "  cuda      the kernels as CUDA source\n"
-      "  ptx       the same compiled by NVRTC (--arch)");
+      "  ptx       the same compiled by NVRTC (--arch)\n"
+      "  sass      its machine code, read by nvdisasm (pip install nvidia-cuda-nvdisasm)");
   show->add_to(*command);
   command
       ->add_option("--stage", show->stage,
-                   "law, graph, backward, stages, decode, tile, asm, cuda or ptx")
+                   "law, graph, backward, stages, decode, tile, asm, cuda, ptx or sass")
       ->capture_default_str();
   command->add_option("--target-cpu", show->target_cpu,
                       "for --stage asm: the processor, e.g. x86-64-v3, instead of this one");
-  command->add_option("--arch", show->arch, "for --stage ptx: the GPU's architecture")
+  command->add_option("--arch", show->arch, "for --stage ptx and sass: the GPU's architecture")
       ->capture_default_str();
-  command->add_option("--direction", show->direction, "forward or backward")->capture_default_str();
+  command
+      ->add_option("--direction", show->direction,
+                   "forward, backward or decode (one token a chunk)")
+      ->capture_default_str();
   command->add_option("--stop-after", show->options.stop_after, "show the program after this pass");
   command->callback([show] { show->run(); });
 }

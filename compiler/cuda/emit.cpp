@@ -58,8 +58,7 @@ CudaKernel write_gather(Writer& module, const std::string& name,
   kernel.parameters.insert(kernel.parameters.end(), {"batch", "tokens", "slots"});
   module.comment("A block for every 256 numbers of the outputs that value heads or chunks share.");
   module.block(
-      fmt::format("extern \"C\" __global__ void __launch_bounds__(256) {}({}const Batch batch, "
-                  "const i64 tokens, const i64 slots)",
+      fmt::format("LINNET_KERNEL(256) {}({}const Batch batch, const i64 tokens, const i64 slots)",
                   kernel.name, list),
       [&] {
         module.line("using cta = Cta<8>;");

@@ -158,15 +158,11 @@ CudaKernel KernelEmitter::emit(Writer& module) {
                                         "channels; value channels lie along the rows of tiles.",
                                         value_block_)
                           : "A block for every chunk and value head.");
-  // Left to itself ptxas spills a few bytes to fit one more block: one is what is asked for.
-  module.block(fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 1) {}({})",
-                           kernel.threads, kernel.name, list),
-               [&] {
-                 module.line("using cta = Cta<{}>;", warps_);
-                 for (const auto& [name, type] : aliases_)
-                   module.line("using {} = {};", name, type);
-                 module.append(body_);
-               });
+  module.block(fmt::format("LINNET_KERNEL({}) {}({})", kernel.threads, kernel.name, list), [&] {
+    module.line("using cta = Cta<{}>;", warps_);
+    for (const auto& [name, type] : aliases_) module.line("using {} = {};", name, type);
+    module.append(body_);
+  });
   return kernel;
 }
 

@@ -75,7 +75,7 @@ void Workspace::place(const TileProgram& program, Value value, bool in_scan) {
   }
   index_[value] = stored_.size();
   stored_.push_back(tile);
-  bytes_ += (tile.rows * tile.stride * bytes_of(tile.element) + 15) / 16 * 16;
+  bytes_ += (tile.rows * tile.stride * bytes_of(tile.element) + 31) / 32 * 32;  // whole sectors
 }
 
 const Stored& Workspace::at(Value value) const {

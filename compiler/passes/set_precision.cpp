@@ -15,6 +15,7 @@ struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphO
   explicit SetPrecision(const Problem& problem)
       : precision(precision_of(problem)),
         gate(precision_of(problem.gate_dtype)),
+        strength(problem.beta_dtype ? precision_of(*problem.beta_dtype) : precision),
         state(precision_of(problem.state_dtype)) {}
   llvm::StringRef getArgument() const override { return "set-precision"; }
 
@@ -61,23 +62,25 @@ struct SetPrecision : mlir::PassWrapper<SetPrecision, mlir::OperationPass<GraphO
 
   // How arguments lie in the caller's memory.
   void set_storage(GraphOp graph) {
-    llvm::DenseSet<llvm::StringRef> gates;
-    for (auto input : graph.getBody().getOps<InputOp>())
-      if (input.getRole() == Role::gate) gates.insert(input.getName());
-    auto set = [&](auto op, bool is_gate) {
+    llvm::DenseMap<llvm::StringRef, Precision> own;  // formats that differ from the data's
+    for (auto input : graph.getBody().getOps<InputOp>()) {
+      if (input.getRole() == Role::gate) own[input.getName()] = gate;
+      if (input.getRole() == Role::strength) own[input.getName()] = strength;
+    }
+    auto set = [&](auto op, llvm::StringRef name) {
+      auto found = own.find(name);
       Precision storage = op.getScope() == Scope::sequence ? state
                           : op.getScope() != Scope::token  ? Precision::f32
-                          : is_gate                        ? gate
+                          : found != own.end()             ? found->second
                                                            : precision;
       if (storage != Precision::f32) op.setStorageAttr(PrecisionAttr::get(&getContext(), storage));
     };
-    for (auto input : graph.getBody().getOps<InputOp>())
-      set(input, gates.contains(input.getName()));
+    for (auto input : graph.getBody().getOps<InputOp>()) set(input, input.getName());
     for (auto output : graph.getBody().getOps<OutputOp>())
-      set(output, gates.contains(output.getName().drop_front()));
+      set(output, output.getName().drop_front());
   }
 
-  Precision precision, gate, state;
+  Precision precision, gate, strength, state;
 };
 
 }  // namespace

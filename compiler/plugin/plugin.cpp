@@ -4,7 +4,9 @@
 #include "compiler/arguments.h"
 #include "compiler/cpu/jit.h"
 #include "compiler/cuda/source.h"
+#include "compiler/interpreter/interpreter.h"
 #include "compiler/pipeline.h"
+#include "compiler/show.h"
 #include "ops/registry.h"
 #include "templates/embedded.h"
 
@@ -17,12 +19,12 @@ class Plugin : public Compiler {
   CpuKernel compile(const CpuRequest& request) override {
     auto context = make_context();
     Problem problem = request.problem;
-    auto module = derive_for(*context, problem, request);
+    auto module = derive_for(*context, problem, request.direction, request.schedule);
     int64_t block = request.schedule.value_block;
     if (block > 0 && block < problem.value_dim && problem.value_dim % block == 0 &&
         has_value_blocks(graph_of(*module))) {
       problem.value_dim = block;
-      module = derive_for(*context, problem, request);
+      module = derive_for(*context, problem, request.direction, request.schedule);
     }
     cpu::Target target =
         request.target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(request.target_cpu);
@@ -39,7 +41,7 @@ class Plugin : public Compiler {
 
   std::string outline(const CpuRequest& request) override {
     auto context = make_context();
-    auto module = derive_for(*context, request.problem, request);
+    auto module = derive_for(*context, request.problem, request.direction, request.schedule);
     const Schedule& s = request.schedule;
     std::string text = TileProgram(graph_of(*module), s).print();
     if (s.value_block && has_value_blocks(graph_of(*module)))
@@ -50,9 +52,24 @@ class Plugin : public Compiler {
     return text;
   }
 
+  std::string show(const ShowRequest& request) override {
+    auto context = make_context();
+    return linnet::show(*law_of(*context, request.problem), request.stage, request.problem,
+                        {.chunk_size = request.chunk, .direction = request.direction});
+  }
+
+  Numbers interpret(const InterpretRequest& request, const Numbers& inputs) override {
+    auto context = make_context();
+    auto module =
+        derive_for(*context, request.problem, request.direction, Schedule{.chunk = request.chunk});
+    return linnet::interpret(graph_of(*module),
+                             {request.heads, request.value_heads, request.lengths}, inputs,
+                             Arithmetic::f64);
+  }
+
   CudaProgram emit(const CudaRequest& request) override {
     auto context = make_context();
-    auto module = derive_for(*context, request.problem, request);
+    auto module = derive_for(*context, request.problem, request.direction, request.schedule);
     auto graph = graph_of(*module);
     const Schedule fallback = cuda::default_schedule(graph);
     Schedule schedule = request.schedule;
@@ -71,15 +88,25 @@ class Plugin : public Compiler {
   }
 
  private:
-  template <class Request>
   static mlir::OwningOpRef<mlir::ModuleOp> derive_for(mlir::MLIRContext& context,
-                                                      const Problem& problem,
-                                                      const Request& request) {
-    bool backward = request.direction == Direction::backward;
-    return derive(context, ops::find(problem.op).define, problem,
-                  {.chunk_size = request.schedule.chunk,
-                   .direction = backward ? Direction::backward : Direction::forward,
-                   .stages = request.schedule.stages});
+                                                      const Problem& problem, Direction direction,
+                                                      const Schedule& schedule) {
+    bool backward = direction == Direction::backward;
+    auto module = law_of(context, problem);
+    run_pipeline(*module, problem,
+                 {.chunk_size = schedule.chunk,
+                  .direction = backward ? Direction::backward : Direction::forward,
+                  .stages = schedule.stages});
+    return module;
+  }
+
+  static mlir::OwningOpRef<mlir::ModuleOp> law_of(mlir::MLIRContext& context,
+                                                  const Problem& problem) {
+    check_sizes(problem);
+    if (!problem.law.empty())
+      return parse_law(context, problem.law, problem.key_dim, problem.value_dim);
+    return build_law(context, problem.op, ops::find(problem.op).define, problem.key_dim,
+                     problem.value_dim);
   }
 };
 

@@ -1,6 +1,6 @@
-"""What Linnet changes in a Hugging Face model on this CPU: the linear-attention operations, and the whole model.
+"""What Linnet changes in a Hugging Face model on this CPU: the operation, the linear-attention layers, the whole model.
 
-    .venv/bin/python python/bench/transformers_layers.py [--tokens 2048] [--threads 2]
+    .venv/bin/python python/bench/transformers_layers.py [--tokens 2048] [--threads 2] [--layers-only]
 
 A Qwen3-Next with the real sizes of a linear-attention layer's heads, few layers and random weights. Times are the best
 of the runs.
@@ -38,6 +38,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--layers-only", action="store_true", help="without the whole model")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     from transformers.models.qwen3_next import modeling_qwen3_next as qwen
@@ -52,8 +53,16 @@ def main():
     def decode():
         return model.generate(text[:, :64], max_new_tokens=16, min_new_tokens=16, do_sample=False)
 
-    rows = {"the operation, prefill": operation, "the model, prefill": lambda: model(text),
-            "the model, 16 tokens after 64": decode}
+    layers = [m for m in model.modules() if isinstance(m, qwen.Qwen3NextGatedDeltaNet)]
+    hidden = torch.randn(1, options.tokens, model.config.hidden_size)
+
+    def linear_layers():
+        for layer in layers:
+            layer(hidden)
+
+    rows = {"the operation, prefill": operation, f"{len(layers)} linear layers, prefill": linear_layers}
+    if not options.layers_only:
+        rows |= {"the model, prefill": lambda: model(text), "the model, 16 tokens after 64": decode}
     times = {}
     with torch.no_grad():
         for enabled in (False, True):

@@ -1,17 +1,17 @@
 """From a drop-in's arguments to its torch op: what every function of the package shares."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
+from ._device import chosen
 from ._laws import OPS
-from ._torch_ops import FORWARD, INFERENCE
+from ._torch_ops import FORWARD, INFERENCE, KERNELS
 
 _FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@dataclass(frozen=True)
-class Modes:
+class Modes(NamedTuple):
     """How the tensors of a call are meant. A_log [HV] and dt_bias [HV * K] or [HV] are tensors of a gate in the kernel."""
 
     gate: str = "pre"
@@ -28,11 +28,17 @@ def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
     if safe_gate and use_gate_in_kernel and lower_bound is None:
         raise ValueError("lower_bound: expected a number in [-5, 0) with safe_gate and use_gate_in_kernel, got None")
     if not use_gate_in_kernel:
+        for name, x in (("A_log", A_log), ("dt_bias", dt_bias)):
+            if getattr(x, "requires_grad", False):
+                raise ValueError(f"{name}: expected use_gate_in_kernel=True for a tensor that requires a gradient, "
+                                 "got False: it would have none")
         return {}
     if lower_bound is None:
         if A_log is None:
             raise ValueError("A_log: expected a tensor [HV] with use_gate_in_kernel and without lower_bound, got None")
         return {"gate": "softplus", "A_log": A_log, "dt_bias": dt_bias}
+    if not isinstance(lower_bound, (int, float)):
+        raise TypeError(f"lower_bound: expected a number in [-5, 0), got {type(lower_bound).__name__}")
     if not -5 <= lower_bound < 0:
         raise ValueError(f"lower_bound: expected a number in [-5, 0), got {lower_bound}")
     return {"gate": "bounded", "lower_bound": float(lower_bound), "A_log": A_log, "dt_bias": dt_bias}
@@ -51,73 +57,152 @@ def refuse(name, value, unset=None):
         raise ValueError(f"{name}: expected {unset} (nothing else is supported), got {value}")
 
 
+def check_chunk(chunk_size):
+    if chunk_size not in (16, 32, 64, 128):
+        raise ValueError(f"chunk_size: expected 16, 32, 64 or 128, got {chunk_size}")
+
+
+def interval(return_intermediate_states, chunk_size):
+    """Tokens between two of the states asked for; 0: none are."""
+    if isinstance(return_intermediate_states, bool):
+        return chunk_size if return_intermediate_states else 0
+    if not isinstance(return_intermediate_states, int) or return_intermediate_states < 1:
+        raise ValueError("return_intermediate_states: expected False, True or a number of tokens from 1, got "
+                         f"{return_intermediate_states}")
+    return return_intermediate_states
+
+
+def by_batch(states, B, dtype):
+    """[B, NT, HV, K, V] of all states in a row."""
+    return states.detach().to(dtype).unflatten(0, (B, -1))
+
+
+def as_tensor(x, name, shape):
+    """A tensor, or what any array that speaks DLPack holds (NumPy, JAX)."""
+    if isinstance(x, torch.Tensor):
+        return x
+    if hasattr(x, "__dlpack__"):
+        return torch.from_dlpack(x)
+    raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
+
+
 def _check(x, name, shape, rank):
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
     if x.dim() != rank:
         raise ValueError(f"{name}: expected {shape}, got {list(x.shape)}")
-    if x.device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on cpu, got one on {x.device}")
+    if x.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {x.device}")
 
 
-def _inputs(op, tensors):
+def _is_plain(op, tensors, formats):
+    """The common case, found quickly: torch's own tensors on the CPU, of the right ranks and formats."""
+    for x, tensor in zip(op.inputs, tensors):
+        if (type(tensor) is not torch.Tensor or tensor.ndim != x.rank or not tensor.is_cpu
+                or tensor.dtype not in formats):
+            return False
+    return True
+
+
+def _inputs(op, tensors, formats):
     """Checked, and each in the format its kind has."""
-    dtype = None
-    for x, tensor in zip(op.inputs, tensors):
-        if not isinstance(tensor, torch.Tensor) or tensor.ndim != x.rank or not tensor.is_cpu:
-            _check(tensor, x.name, x.shape, x.rank)
-        if tensor.dtype not in _FORMATS:
-            raise TypeError(f"{x.name}: expected float32, bfloat16 or float16, got {tensor.dtype}")
-        if x.kind == "data" and dtype is None:
-            dtype = tensor.dtype
-    autocast = torch.is_autocast_enabled("cpu")
-    if autocast:
-        dtype = torch.get_autocast_dtype("cpu")
-    made = []
-    for x, tensor in zip(op.inputs, tensors):
-        # Strengths follow the call's format; keys and values of two formats are more likely a mistake.
-        if x.kind == "data" and (autocast or x.axes == "BTU") and tensor.dtype != dtype:
-            tensor = tensor.to(dtype)
-        made.append(tensor.float() if x.kind == "head" else tensor)
-    return made
+    device = "cpu"
+    if not _is_plain(op, tensors, formats):
+        tensors = _checked(op, tensors, formats)
+        device = tensors[0].device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        tensors = [x.to(dtype) if i.kind == "data" else x for i, x in zip(op.inputs, tensors)]
+    if op.has_head_inputs:
+        tensors = [x.to(formats[0]) if i.kind == "head" else x for i, x in zip(op.inputs, tensors)]
+    return tensors
 
 
-def _head(x, name, sizes, shape):
+def _checked(op, tensors, formats):
+    tensors = [as_tensor(x, i.name, i.shape) for i, x in zip(op.inputs, tensors)]
+    for x, tensor in zip(op.inputs, tensors):
+        _check(tensor, x.name, x.shape, x.rank)
+        if tensor.dtype not in formats:
+            expected = "float64 on the interpreter" if torch.float64 in formats else "float32, bfloat16 or float16"
+            raise TypeError(f"{x.name}: expected {expected}, got {tensor.dtype}")
+        if tensor.device != tensors[0].device:
+            raise ValueError(f"{x.name}: expected a tensor on {tensors[0].device} as {op.inputs[0].name}, got one on "
+                             f"{tensor.device}")
+    return tensors
+
+
+def _head(x, name, sizes, shape, dtype=torch.float32):
     """A trained parameter, one (or one row) a head, in float32 and of the kernel's shape."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
+    x = as_tensor(x, name, shape)
     expected = 1
     for size in sizes:
         expected *= size
     if x.numel() != expected:
         raise ValueError(f"{name}: expected {shape} = {expected} numbers, got {list(x.shape)}")
-    return x.float().reshape(sizes)
+    return x.to(dtype).reshape(sizes)
+
+
+def _gate_parameters(op, tensors, modes, dtype):
+    """A_log and dt_bias as the kernel takes them."""
+    A_log, dt_bias = modes.A_log, modes.dt_bias
+    if modes.gate == "pre":
+        return None, None
+    gate = tensors[op.first(lambda x: x.kind == "gate")]
+    if A_log is not None:
+        A_log = _head(A_log, "A_log", (gate.shape[2],), "[HV]", dtype)
+    if dt_bias is None:
+        dt_bias = torch.zeros(gate.shape[2:], dtype=dtype, device=gate.device)
+    else:
+        dt_bias = _head(dt_bias, "dt_bias", gate.shape[2:], "[HV, K]" if gate.dim() == 4 else "[HV]", dtype)
+    return A_log, dt_bias
+
+
+def _scale(scale):
+    if isinstance(scale, torch.Tensor) and scale.requires_grad:
+        raise ValueError("scale: expected a number, which has no gradient; got a tensor that requires one")
+    try:
+        return None if scale is None else float(scale)
+    except (TypeError, ValueError):
+        raise TypeError(f"scale: expected a number, got {type(scale).__name__}") from None
+
+
+def _prepare(name, tensors, modes, cu_seqlens):
+    op = OPS[name]
+    device = chosen()
+    formats = (torch.float64,) if device == "interpreter" else _FORMATS
+    tensors = _inputs(op, tensors, formats)
+    A_log, dt_bias = _gate_parameters(op, tensors, modes, formats[0])
+    if cu_seqlens is not None:
+        cu_seqlens = as_tensor(cu_seqlens, "cu_seqlens", "[N + 1]")
+        _check(cu_seqlens, "cu_seqlens", "[N + 1]", 1)
+    return tensors, A_log, dt_bias, cu_seqlens, (modes.gate, modes.lower_bound, modes.beta, modes.l2norm,
+                                                 modes.state_v_first, device)
 
 
 def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
          decode=False, states_every=0):
     """Runs one op of the table: (o, final state or None, states or None)."""
-    op = OPS[name]
-    tensors = _inputs(op, tensors)
-    A_log, dt_bias = modes.A_log, modes.dt_bias
-    if modes.gate != "pre":
-        gate = tensors[op.find("g")]
-        heads = gate.shape[2]
-        if A_log is not None:
-            A_log = _head(A_log, "A_log", (heads,), "[HV]")
-        if dt_bias is None:
-            dt_bias = torch.zeros(gate.shape[2:], dtype=torch.float32, device=gate.device)
-        else:
-            dt_bias = _head(dt_bias, "dt_bias", gate.shape[2:], "[HV, K]" if gate.dim() == 4 else "[HV]")
+    tensors, A_log, dt_bias, cu_seqlens, flags = _prepare(name, tensors, modes, cu_seqlens)
     if initial_state is not None:
-        _check(initial_state, "initial_state", "[N, HV, V, K]" if modes.state_v_first else "[N, HV, K, V]", 4)
-        initial_state = initial_state.float()
-    if cu_seqlens is not None:
-        _check(cu_seqlens, "cu_seqlens", "[N + 1]", 1)
-    differentiable = torch.is_grad_enabled() and any(
-        x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state))
-    o, final_state, states = (FORWARD if differentiable else INFERENCE)[name](
-        *tensors, A_log, dt_bias, initial_state, cu_seqlens, None if scale is None else float(scale), modes.gate,
-        modes.lower_bound, modes.beta, modes.l2norm, modes.state_v_first, decode, bool(output_final_state),
-        states_every)
-    return o, final_state if output_final_state else None, states if states_every else None
+        shape = "[N, HV, V, K]" if modes.state_v_first else "[N, HV, K, V]"
+        initial_state = as_tensor(initial_state, "initial_state", shape)
+        _check(initial_state, "initial_state", shape, 4)
+        if not initial_state.is_floating_point():
+            raise TypeError(f"initial_state: expected a floating tensor, got {initial_state.dtype}")
+        initial_state = initial_state.to(torch.float64 if flags[-1] == "interpreter" else torch.float32)
+    arguments = (*tensors, A_log, dt_bias, initial_state, cu_seqlens, _scale(scale), *flags, decode,
+                 bool(output_final_state))
+    if torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state)) or states_every:
+        o, final_state, states = FORWARD[name](*arguments, states_every)
+        return o, final_state if output_final_state else None, states if states_every else None
+    if _is_eager(tensors):
+        o, final_state = KERNELS[name].inference(*arguments)
+    else:
+        o, final_state = INFERENCE[name](*arguments)
+    return o, final_state if output_final_state else None, None
+
+
+def _is_eager(tensors):
+    """Nothing looks on: no compiler, no dispatch mode, no transform, no kind of tensor but torch's own. Then torch's
+    dispatcher is left out, which costs a call of one token a fifth of its time."""
+    return (not torch.compiler.is_compiling() and type(tensors[0]) is torch.Tensor
+            and not torch._C._len_torch_dispatch_stack() and not torch._C._are_functorch_transforms_active())

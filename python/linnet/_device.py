@@ -1,4 +1,4 @@
-"""The device tensors run on, and ops built for it, each made at first use."""
+"""The devices tensors run on, and ops built for them, each made at first use."""
 
 import functools
 import os
@@ -6,45 +6,93 @@ import os
 import torch
 
 from . import _C
+from ._interpreter import Interpreter
 
-_device = None
+_devices = {}
 schedules = {}  # by direction, what linnet.schedule() insists on
 _forgotten = []  # what a forked process inherits has lost its threads, and is kept from being torn down
+_chosen = ""  # the device of linnet.device(), or none
+_watchers = []  # lists that are told of every op that runs: linnet.explain
 
 
-def device():
-    """The device `cpu`, with as many threads as torch uses; LINNET_THREADS says otherwise."""
-    global _device
-    if _device is None:
-        _device = _C.Device("cpu", 0 if os.environ.get("LINNET_THREADS") else torch.get_num_threads())
-    return _device
+class device:
+    """Calls inside `with linnet.device(name):` run there instead of where their tensors are.
+
+    name: "virtual:sm_90" and other architectures, the virtual GPU, which checks what it runs; "cuda:0"; "interpreter",
+    which runs the derived graphs slowly in float64, on float64 tensors; "cpu". Tensors stay where they are and are
+    copied to and fro. Holds for all threads of the process.
+    """
+
+    def __init__(self, name):
+        if name != "interpreter":
+            _open(name)
+        self.name = name
+
+    def __enter__(self):
+        global _chosen
+        self._before, _chosen = _chosen, self.name
+        return self
+
+    def __exit__(self, *_):
+        global _chosen
+        _chosen = self._before
+
+
+def chosen():
+    return _chosen
+
+
+def name_for(tensor, asked):
+    """Where a call runs: the device asked for, or the tensor's own."""
+    return asked or ("cpu" if tensor.is_cpu else str(tensor.device))
+
+
+def _open(name):
+    """The device of that name; the CPU has as many threads as torch uses, unless LINNET_THREADS says otherwise."""
+    if name not in _devices:
+        threads = 0 if os.environ.get("LINNET_THREADS") else torch.get_num_threads()
+        _devices[name] = _C.Device(name, threads)
+    return _devices[name]
 
 
 @functools.lru_cache(maxsize=None)
-def build(law, key_dim, value_dim, dtype, gate_dtype, gate, lower_bound, has_A_log, beta, l2norm, state_v_first,
-          direction, schedule=""):
+def build(device, law, text, key_dim, value_dim, dtype, gate_dtype, beta_dtype, gate, lower_bound, has_A_log, beta,
+          l2norm, state_v_first, direction, chunk=0, schedule=""):
     """An op for one problem: kernels from the cache, or compiled now. Formats are torch dtypes."""
-    return device().build(law, key_dim, value_dim, dtype=_name(dtype), gate_dtype=_name(gate_dtype), gate=gate,
-                          lower_bound=lower_bound, has_A_log=has_A_log, beta=beta, l2norm=l2norm,
-                          state_v_first=state_v_first, direction=direction, schedule=schedule)
+    interpreted = device == "interpreter"
+    problem = _C.Problem(law, law=text, key_dim=key_dim, value_dim=value_dim, dtype=_name(dtype, interpreted),
+                         gate_dtype=_name(gate_dtype, interpreted), beta_dtype=_name(beta_dtype, interpreted), gate=gate,
+                         lower_bound=lower_bound, has_A_log=has_A_log, beta=beta, l2norm=l2norm,
+                         state_v_first=state_v_first)
+    if interpreted:
+        return Interpreter(problem, direction, chunk)
+    return _open(device).build(problem, direction, chunk, schedule)
 
 
 def forget():
-    """The device and its ops are made anew at their next use: with the schedules there are then."""
-    global _device
-    _device = None
+    """Devices and their ops are made anew at their next use: with the schedules there are then."""
+    _devices.clear()
     build.cache_clear()
 
 
-def _name(dtype):
-    return str(dtype).removeprefix("torch.")
+def _name(dtype, interpreted):
+    return "float32" if interpreted else str(dtype).removeprefix("torch.")
+
+
+def watch(built, arguments):
+    for list_of_runs in _watchers:
+        list_of_runs.append((built, arguments))
+
+
+def watchers():
+    return _watchers
 
 
 def _after_fork():
-    global _device, build
-    if _device is not None:
-        _forgotten.append((_device, build))
-        _device = None
+    global build
+    if _devices:
+        _forgotten.append((dict(_devices), build))
+        _devices.clear()
         build = functools.lru_cache(maxsize=None)(build.__wrapped__)
 
 

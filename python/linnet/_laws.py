@@ -1,10 +1,11 @@
 """What each torch op takes: its law in C++, and its tensors by name and axes.
 
 Axes are letters: B batch, T tokens, H heads of q and k, U value heads (HV, a multiple of H), K and V channels.
-`kind` says which number format a tensor has: "data" that of the call (float32, bfloat16 or float16), "gate" its own,
-"head" float32 (trained parameters, one a head).
+`kind` says which number format a tensor has: "data" that of the call (float32, bfloat16 or float16), "gate" and
+"strength" their own, "head" float32 (trained parameters, one a head).
 """
 
+import functools
 from dataclasses import dataclass
 
 
@@ -15,7 +16,7 @@ class Input:
     axes: str
     shape: str  # the axes as people write them: [B, T, HV, K]
     rank: int
-    kind: str  # "data", "gate" or "head"
+    kind: str  # "data", "gate", "strength" or "head"
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,20 @@ class Op:
     name: str  # of the torch op: linnet::<name>
     law: str  # in C++
     inputs: tuple
+    text: str = ""  # of a law that C++ does not have
 
-    def find(self, law_name):
-        return next(i for i, x in enumerate(self.inputs) if x.law_name == law_name)
+    @functools.cached_property
+    def has_head_inputs(self):
+        return self.first(lambda x: x.kind == "head") is not None
+
+    def first(self, holds):
+        """The number of the first input of which that holds, or None."""
+        return next((i for i, x in enumerate(self.inputs) if holds(x)), None)
+
+
+def make_input(name, axes, kind, law_name=None):
+    shape = "[" + ", ".join("HV" if axis == "U" else axis for axis in axes) + "]"
+    return Input(name, law_name or name, axes, shape, len(axes), kind)
 
 
 def _op(name, inputs, law=None, rename=()):
@@ -33,9 +45,8 @@ def _op(name, inputs, law=None, rename=()):
     made = []
     for word in inputs.split():
         law_name, axes = word.split(":")
-        kind = "head" if axes[0] == "U" else "gate" if law_name == "g" else "data"
-        shape = "[" + ", ".join("HV" if axis == "U" else axis for axis in axes) + "]"
-        made.append(Input(rename.get(law_name, law_name), law_name, axes, shape, len(axes), kind))
+        kind = "head" if axes[0] == "U" else "gate" if law_name == "g" else "strength" if axes == "BTU" else "data"
+        made.append(make_input(rename.get(law_name, law_name), axes, kind, law_name))
     return Op(name, law or name, tuple(made))
 
 

@@ -1,14 +1,15 @@
 """linnet::<op>_forward and linnet::<op>_backward as torch ops: schemas, kernels, shapes for tracing, autograd.
 
-linnet::<op>_inference is the forward without autograd, which costs a call of one token a fifth of its time.
+linnet::<op>_inference is the forward without autograd and without states between; linnet::<op>_decode is the plain
+recurrence on states that are read and written in place.
 All take the tensors of `_laws.OPS` in order, then
 
     A_log [HV], dt_bias [HV, K] or [HV], initial_state [N, HV, K, V], cu_seqlens [N + 1]
 
 and how they are meant: scale (None: K**-0.5), gate ("pre", "softplus", "bounded") with its lower_bound, beta_mode
-("plain", "sigmoid", "twice_sigmoid"), l2norm, state_v_first. The forward gives o, the final states and the states at
-the start of every `states_every` tokens, the last two empty if not asked for. The backward gives the gradients of the
-tensors that are wanted, in order.
+("plain", "sigmoid", "twice_sigmoid"), l2norm, state_v_first, device ("": the tensors' own). The forward gives o, the
+final states and the states at the start of every `states_every` tokens, the last two empty if not asked for. The
+backward gives the gradients of the tensors that are wanted, in order.
 """
 
 import torch
@@ -18,39 +19,46 @@ from ._laws import OPS
 
 _LIBRARY = torch.library.Library("linnet", "DEF")
 _EXTRA = ("A_log", "dt_bias", "initial_state")  # tensors that have gradients, but may be missing
-_MODES = "float? scale, str gate, float lower_bound, str beta_mode, bool l2norm, bool state_v_first"
+_MODES = "float? scale, str gate, float lower_bound, str beta_mode, bool l2norm, bool state_v_first, str device"
+_MODE_COUNT = 7
+_RENAMED = {"state": "initial_state", "slots": "ssm_state_indices"}  # in C++ -> in Python
 
 
 class _Kernels:
-    """The two ops of one row of the table."""
+    """The torch ops of one row of the table."""
 
     def __init__(self, op):
         self.op = op
         self.names = [x.law_name for x in op.inputs]
         self.count = len(self.names)
-        self.value = next(i for i, x in enumerate(op.inputs) if x.axes == "BTUV")
-        self.gate = next((i for i, x in enumerate(op.inputs) if x.kind == "gate"), None)
+        self.key = op.first(lambda x: x.axes[-1] == "K")
+        self.value = op.first(lambda x: x.axes == "BTUV")
+        self.gate = op.first(lambda x: x.kind == "gate")
+        self.strength = op.first(lambda x: x.kind == "strength")
 
     # Problems and shapes
 
-    def build(self, tensors, A_log, modes, direction):
-        _, gate, lower_bound, beta_mode, l2norm, state_v_first = modes
-        gate_dtype = torch.float32 if self.gate is None else tensors[self.gate].dtype
-        return _device.build(self.op.law, tensors[0].shape[-1], tensors[self.value].shape[-1], tensors[0].dtype,
-                             gate_dtype, gate, lower_bound, A_log is not None, beta_mode, l2norm, state_v_first,
-                             direction, _device.schedules.get(direction, ""))
+    def build(self, tensors, A_log, modes, direction, chunk=0):
+        _, gate, lower_bound, beta_mode, l2norm, state_v_first, device = modes
+        value = tensors[self.value]
+        return _device.build(
+            _device.name_for(value, device), self.op.law, self.op.text, tensors[self.key].shape[-1], value.shape[-1],
+            value.dtype, torch.float32 if self.gate is None else tensors[self.gate].dtype,
+            value.dtype if self.strength is None else tensors[self.strength].dtype, gate, lower_bound,
+            A_log is not None, beta_mode, l2norm, state_v_first, direction, chunk, _device.schedules.get(direction, ""))
 
     def sequences(self, tensors, cu_seqlens):
-        return tensors[0].shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        return tensors[self.value].shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
 
     def state_shape(self, tensors, count, state_v_first):
-        key, value = tensors[0].shape[-1], tensors[self.value]
+        key, value = tensors[self.key].shape[-1], tensors[self.value]
         return (count, value.shape[2], *((value.shape[3], key) if state_v_first else (key, value.shape[3])))
 
     def state_count(self, tensors, cu_seqlens, every):
         """Of states at the start of every so many tokens."""
         if cu_seqlens is None:
-            return tensors[0].shape[0] * -(-tensors[0].shape[1] // every)
+            B, T = tensors[self.value].shape[:2]
+            return B * -(-T // every)
         offsets = cu_seqlens.tolist()
         return sum(-(-(end - start) // every) for start, end in zip(offsets, offsets[1:]))
 
@@ -64,60 +72,97 @@ class _Kernels:
         return arguments
 
     def run(self, built, arguments):
+        value = arguments[self.names[self.value]]
         try:
-            built.run(arguments)
+            if value.is_cpu:
+                built.run(arguments)
+            else:  # memory of torch's allocator, which knows what the current stream still uses
+                workspace = torch.empty(built.workspace_bytes(arguments), dtype=torch.uint8, device=value.device)
+                stream = torch.cuda.current_stream(value.device).cuda_stream
+                built.run(arguments, stream, workspace.data_ptr(), workspace.numel())
         except (TypeError, ValueError) as error:
             raise type(error)(self.renamed(str(error))) from None
+        if _device.watchers():
+            _device.watch(built, arguments)
 
     def renamed(self, message):
         """A message of C++ begins with the law's name of an argument; here it has another."""
         name, colon, rest = message.partition(":")
         if name in self.names:
             name = self.op.inputs[self.names.index(name)].name
-        return name + colon + rest
+        return _RENAMED.get(name, name) + colon + rest
 
     # Forward
 
     def forward(self, *args):
+        states_every, n = args[-1], self.count
+        states = self.empty_states(args, states_every and self.state_count(args[:n], args[n + 3], states_every))
+        extra = {"states": states, "states_every": float(states_every)} if states_every else {}
+        return *self.inference(*args[:-1], **extra), states
+
+    def inference(self, *args, **states):
         n = self.count
         tensors, (A_log, dt_bias, initial_state, cu_seqlens) = args[:n], args[n:n + 4]
-        modes, (decode, final_state, states_every) = args[n + 4:n + 10], args[n + 10:]
-        built = self.build(tensors, A_log, modes, "decode" if decode else "forward")
-        results = self.empty_results(tensors, cu_seqlens, modes[-1], final_state,
-                                     states_every and self.state_count(tensors, cu_seqlens, states_every))
+        modes, (decode, final_state) = args[n + 4:n + 4 + _MODE_COUNT], args[n + 4 + _MODE_COUNT:]
+        built = self.build(tensors, A_log, modes, "decode" if decode else "forward",
+                           _chunk_for(states["states_every"]) if states else 0)
+        results = self.inference_fake(*args)
         arguments = self.arguments(tensors, A_log, dt_bias, initial_state, cu_seqlens, modes[0])
         arguments["o"] = results[0]
         if final_state:
             arguments["final_state"] = results[1]
-        if states_every:
-            arguments["states"], arguments["states_every"] = results[2], float(states_every)
+        if states:
+            arguments.update(states)
         self.run(built, arguments)
         return results
 
     def forward_fake(self, *args):
         n = self.count
-        tensors, cu_seqlens, states_every = args[:n], args[n + 3], args[-1]
-        states = 0
+        cu_seqlens, states_every, states = args[n + 3], args[-1], 0
         if states_every:
             states = (torch.library.get_ctx().new_dynamic_size() if cu_seqlens is not None
-                      else self.state_count(tensors, None, states_every))
-        return self.empty_results(tensors, cu_seqlens, args[n + 9], args[-2], states)
+                      else self.state_count(args[:n], None, states_every))
+        return *self.inference_fake(*args[:-1]), self.empty_states(args, states)
 
-    def empty_results(self, tensors, cu_seqlens, state_v_first, final_state, states):
-        value = tensors[self.value]
-        count = self.sequences(tensors, cu_seqlens)
-        none = (0,)
-        final = self.state_shape(tensors, count, state_v_first) if final_state else none
-        every = none if isinstance(states, int) and not states else self.state_shape(tensors, states, state_v_first)
-        return (value.new_empty(value.shape), value.new_empty(final, dtype=torch.float32),
-                value.new_empty(every, dtype=torch.float32))
+    def inference_fake(self, *args):
+        n = self.count
+        tensors, value = args[:n], args[self.value]
+        final = (self.state_shape(tensors, self.sequences(tensors, args[n + 3]), args[n + 9]) if args[-1] else (0,))
+        return torch.empty_like(value, memory_format=torch.contiguous_format), torch.empty(
+            final, dtype=_state_dtype(value), device=value.device)
+
+    def empty_states(self, args, states):
+        value = args[self.value]
+        none = isinstance(states, int) and not states
+        shape = (0,) if none else self.state_shape(args[:self.count], states, args[self.count + 9])
+        return value.new_empty(shape, dtype=_state_dtype(value))
+
+    # States in place
+
+    def decode(self, *args):
+        n = self.count
+        tensors, (A_log, dt_bias, state, slots, cu_seqlens) = args[:n], args[n:n + 5]
+        modes = args[n + 5:]
+        built = self.build(tensors, A_log, modes, "decode")
+        arguments = self.arguments(tensors, A_log, dt_bias, None, cu_seqlens, modes[0])
+        o = self.decode_fake(*args)
+        arguments["o"], arguments["state"] = o, state
+        if slots is not None:
+            o.zero_()  # a sequence that is left out gives zeros
+            arguments["slots"] = slots
+        self.run(built, arguments)
+        return o
+
+    def decode_fake(self, *args):
+        value = args[self.value]
+        return value.new_empty(value.shape)
 
     # Backward
 
     def backward(self, *args):
         n = self.count
         tensors, (A_log, dt_bias, initial_state, cu_seqlens, grad_o, grad_state) = args[:n], args[n:n + 6]
-        modes, wanted = args[n + 6:n + 12], args[n + 12]
+        modes, wanted = args[n + 6:n + 6 + _MODE_COUNT], args[n + 6 + _MODE_COUNT]
         built = self.build(tensors, A_log, modes, "backward")
         arguments = self.arguments(tensors, A_log, dt_bias, initial_state, cu_seqlens, modes[0])
         arguments["do"] = grad_o
@@ -131,14 +176,14 @@ class _Kernels:
 
     def backward_fake(self, *args):
         n = self.count
-        return [x.new_empty(x.shape) for x, want in zip(args[:n + 3], args[n + 12]) if want]
+        return [x.new_empty(x.shape) for x, want in zip(args[:n + 3], args[n + 6 + _MODE_COUNT]) if want]
 
     # Autograd
 
     def save(self, ctx, inputs, output):
         n = self.count
         ctx.save_for_backward(*inputs[:n + 4])
-        ctx.modes, ctx.has_final_state = inputs[n + 4:n + 10], inputs[n + 11]
+        ctx.modes, ctx.has_final_state = inputs[n + 4:n + 4 + _MODE_COUNT], inputs[-2]
         ctx.set_materialize_grads(False)
         ctx.sizes = output[0].shape
 
@@ -152,7 +197,7 @@ class _Kernels:
             grad_final_state = None
         backward = getattr(torch.ops.linnet, self.op.name + "_backward").default
         gradients = iter(backward(*tensors, grad_o, grad_final_state, *ctx.modes, wanted))
-        return (*(next(gradients) if want else None for want in wanted), *(None for _ in range(10)))
+        return (*(next(gradients) if want else None for want in wanted), *(None for _ in range(4 + _MODE_COUNT)))
 
     def refuse_second(self, ctx, *_):
         raise NotImplementedError(f"{self.op.name}: gradients of gradients are not there")
@@ -160,25 +205,53 @@ class _Kernels:
     # Registration
 
     def register(self):
-        inputs = ", ".join("Tensor " + x.name for x in self.op.inputs)
-        inputs += ", Tensor? A_log, Tensor? dt_bias, Tensor? initial_state, Tensor? cu_seqlens"
-        name, forward, backward = self.op.name, self.op.name + "_forward", self.op.name + "_backward"
-        tags = (torch.Tag.pt2_compliant_tag,)
-        for way in (forward, name + "_inference"):
-            _LIBRARY.define(f"{way}({inputs}, {_MODES}, bool decode, bool final_state, int states_every) "
-                            "-> (Tensor, Tensor, Tensor)", tags=tags)
-            _LIBRARY.impl(way, self.forward, "CPU")
-            torch.library.register_fake(f"linnet::{way}", self.forward_fake, lib=_LIBRARY)
-        _LIBRARY.define(f"{backward}({inputs}, Tensor grad_o, Tensor? grad_final_state, {_MODES}, bool[] wanted) "
-                        "-> Tensor[]", tags=tags)
-        _LIBRARY.impl(backward, self.backward, "CPU")
-        torch.library.register_fake(f"linnet::{backward}", self.backward_fake, lib=_LIBRARY)
-        torch.library.register_autograd(f"linnet::{forward}", self.differentiate, setup_context=self.save,
+        inputs = ", ".join("Tensor " + x.name for x in self.op.inputs) + ", Tensor? A_log, Tensor? dt_bias"
+        state, name = "Tensor? initial_state, Tensor? cu_seqlens", self.op.name
+        results = "bool decode, bool final_state"
+        _define(f"{name}_forward({inputs}, {state}, {_MODES}, {results}, int states_every) -> (Tensor, Tensor, Tensor)",
+                self.forward, self.forward_fake)
+        _define(f"{name}_inference({inputs}, {state}, {_MODES}, {results}) -> (Tensor, Tensor)", self.inference,
+                self.inference_fake)
+        _define(f"{name}_backward({inputs}, {state}, Tensor grad_o, Tensor? grad_final_state, {_MODES}, bool[] wanted) "
+                "-> Tensor[]", self.backward, self.backward_fake)
+        _define(f"{name}_decode({inputs}, Tensor(a!) state, Tensor? slots, Tensor? cu_seqlens, {_MODES}) -> Tensor",
+                self.decode, self.decode_fake)
+        torch.library.register_autograd(f"linnet::{name}_forward", self.differentiate, setup_context=self.save,
                                         lib=_LIBRARY)
-        torch.library.register_autograd(f"linnet::{backward}", self.refuse_second, lib=_LIBRARY)
+        torch.library.register_autograd(f"linnet::{name}_backward", self.refuse_second, lib=_LIBRARY)
+        for table, way in ((FORWARD, "forward"), (INFERENCE, "inference"), (DECODE, "decode")):
+            table[name] = getattr(torch.ops.linnet, f"{name}_{way}").default
+        KERNELS[name] = self
 
 
-for _op in OPS.values():
-    _Kernels(_op).register()
-INFERENCE = {name: getattr(torch.ops.linnet, name + "_inference").default for name in OPS}
-FORWARD = {name: getattr(torch.ops.linnet, name + "_forward").default for name in OPS}
+def _define(schema, kernel, fake):
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    for key in ("CPU", "CUDA"):
+        _LIBRARY.impl(name, kernel, key)
+    torch.library.register_fake(f"linnet::{name}", fake, lib=_LIBRARY)
+
+
+def _chunk_for(states_every):
+    """States leave at the end of chunks: the largest chunk that divides their interval; 0: the default."""
+    if not states_every:
+        return 0
+    return next(chunk for chunk in range(16, 0, -1) if states_every % chunk == 0)
+
+
+def _state_dtype(value):
+    return torch.float64 if value.dtype == torch.float64 else torch.float32
+
+
+FORWARD, INFERENCE, DECODE, KERNELS = {}, {}, {}, {}  # by the op's name
+
+
+def register(op):
+    """Makes a row of the table callable; the same row twice is one op."""
+    if op.name not in FORWARD:
+        OPS[op.name] = op
+        _Kernels(op).register()
+
+
+for _op in list(OPS.values()):
+    register(_op)

@@ -7,11 +7,12 @@ Each function returns o [B, T, HV, V] and the final state, or None without outpu
 
 import torch
 
-from ._call import Modes, beta_mode, call, gate_modes, refuse
-from .kda import _check_chunk
+from ._call import Modes, as_tensor, beta_mode, by_batch, call, check_chunk, gate_modes, interval, refuse
+from ._pool import decode_in_place
 
 
 def _ones(v):
+    v = as_tensor(v, "v", "[B, T, HV, V]")
     return v.new_ones(v.shape[:3])
 
 
@@ -39,7 +40,7 @@ def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, out
     A_log and dt_bias [HV]. state_v_first: states are [N, HV, V, K]. cu_seqlens_cpu and chunk_indices are not needed.
     """
     refuse("cp_context", cp_context)
-    _check_chunk(chunk_size)
+    check_chunk(chunk_size)
     modes = Modes(beta=beta_mode(use_beta_sigmoid_in_kernel, allow_neg_eigval), l2norm=use_qk_l2norm_in_kernel,
                   state_v_first=state_v_first, **gate_modes(use_gate_in_kernel, A_log, dt_bias, None, False))
     return call("gated_delta_rule", (q, k, v, g, beta), modes, scale, initial_state, output_final_state,
@@ -53,8 +54,12 @@ def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=Non
                                      output_final_state=False, use_qk_l2norm_in_kernel=False,
                                      use_gate_in_kernel=False, A_log=None, dt_bias=None,
                                      use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, state_v_first=False,
-                                     cu_seqlens=None):
-    """Gated DeltaNet, token by token. gk [B, T, HV, K] is a decay a channel, instead of g or beside it; beta None is 1."""
+                                     cu_seqlens=None, *, inplace_final_state=False, ssm_state_indices=None,
+                                     num_accepted_tokens=None):
+    """Gated DeltaNet, token by token. gk [B, T, HV, K] is a decay a channel, instead of g or beside it; beta None is 1.
+
+    inplace_final_state, ssm_state_indices, num_accepted_tokens: states in a pool, as of fused_recurrent_kda.
+    """
     refuse("gv", gv)
     modes = Modes(beta=beta_mode(use_beta_sigmoid_in_kernel, allow_neg_eigval), l2norm=use_qk_l2norm_in_kernel,
                   state_v_first=state_v_first, **gate_modes(use_gate_in_kernel, A_log, dt_bias, None, False))
@@ -69,6 +74,9 @@ def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=Non
         raise ValueError("g: expected a tensor [B, T, HV] with use_gate_in_kernel, got None")
     else:
         name, tensors = "delta_rule", (q, k, v, beta)
+    if inplace_final_state or ssm_state_indices is not None or num_accepted_tokens is not None:
+        return decode_in_place(name, tensors, modes, scale, initial_state, ssm_state_indices, num_accepted_tokens,
+                               cu_seqlens), initial_state
     return call(name, tensors, modes, scale, initial_state, output_final_state, cu_seqlens, decode=True)[:2]
 
 
@@ -102,14 +110,12 @@ def chunk_gdn2(q, k, v, g, b, w, scale=None, initial_state=None, output_final_st
     g: [B, T, HV, K], gates as chunk_kda's. b: [B, T, HV, K], how much is erased. w: [B, T, HV, V], how much is written.
     """
     refuse("cp_context", cp_context)
-    _check_chunk(chunk_size)
+    check_chunk(chunk_size)
     modes = Modes(l2norm=use_qk_l2norm_in_kernel, state_v_first=state_v_first,
                   **gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate))
     o, final_state, states = call("gdn2", (q, k, v, g, b, w), modes, scale, initial_state, output_final_state,
-                                  cu_seqlens, states_every=chunk_size if return_intermediate_states else 0)
-    if not return_intermediate_states:
-        return o, final_state
-    return o, final_state, states.detach().to(k.dtype).unflatten(0, (q.shape[0], -1))
+                                  cu_seqlens, states_every=interval(return_intermediate_states, chunk_size))
+    return (o, final_state) if states is None else (o, final_state, by_batch(states, q.shape[0], k.dtype))
 
 
 def fused_recurrent_gdn2(q, k, v, g, b, w, A_log=None, dt_bias=None, scale=None, initial_state=None,
@@ -145,6 +151,7 @@ def fused_recurrent_gated_delta_product(q, k, v, g, beta, num_householder, scale
 def _delta_product(q, k, v, g, beta, n, scale, initial_state, output_final_state, l2norm, cu_seqlens, decode):
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"num_householder: expected a whole number from 1, got {n}")
+    q, k, v, beta = (as_tensor(x, name, "") for name, x in (("q", q), ("k", k), ("v", v), ("beta", beta)))
     for name, x in (("k", k), ("v", v), ("beta", beta)):
         if x.dim() < 3 or x.shape[1] != q.shape[1] * n:
             raise ValueError(f"{name}: expected T x num_householder = {q.shape[1] * n} steps on axis 1, "

@@ -46,6 +46,12 @@ Gate gate_of(const std::string& name) { return find(kGates, "gate", name); }
 Beta beta_of(const std::string& name) { return find(kBetas, "beta", name); }
 Direction direction_of(const std::string& name) { return find(kDirections, "direction", name); }
 
+const char* name_of(Direction direction) {
+  for (const auto& [word, value] : kDirections)
+    if (value == direction) return word;
+  return "?";
+}
+
 std::string describe(const Tensor& tensor) {
   std::string sizes;
   for (int i = 0; i < tensor.rank; ++i) sizes += (i ? ", " : "") + std::to_string(tensor.shape[i]);

@@ -16,6 +16,7 @@ struct Names {
   PyObject* dtype = PyUnicode_InternFromString("dtype");
   PyObject* contiguous = PyUnicode_InternFromString("contiguous");
   PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
+  PyObject* is_cuda = PyUnicode_InternFromString("is_cuda");
 };
 
 const Names& names() {
@@ -60,9 +61,26 @@ void fill(Tensor& tensor, py::handle object) {
   tensor.data = PyLong_AsVoidPtr(call(object, names().data_ptr).ptr());
 }
 
-bool is_dense(const Tensor& t) {
-  return t.rank < 1 || t.rank > Tensor::kMaxRank || t.shape[t.rank - 1] <= 1 ||
-         t.strides[t.rank - 1] == 1;
+// Whether the last `axes` axes have no gaps.
+bool is_dense(const Tensor& t, int axes) {
+  if (t.rank > Tensor::kMaxRank) return true;  // refused later
+  int64_t stride = 1;
+  for (int i = t.rank; i-- > std::max(0, t.rank - axes); stride *= t.shape[i])
+    if (t.shape[i] > 1 && t.strides[i] != stride) return false;
+  return true;
+}
+
+// Whether rows can be copied 16 bytes at a time.
+bool is_aligned(const Tensor& t) {
+  bool aligned = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+  for (int i = 0; i + 1 < std::min(t.rank, Tensor::kMaxRank); ++i)
+    aligned &= t.strides[i] * size_of(t.dtype) % 16 == 0;
+  return aligned;
+}
+
+void log_copy(std::string_view name, const Tensor& tensor) {
+  py::module_::import("logging").attr("getLogger")("linnet").attr("info")(
+      std::string(name) + ": " + describe(tensor) + " is copied, it does not lie as kernels read");
 }
 
 }  // namespace
@@ -74,17 +92,38 @@ std::string_view text_of(py::handle string) {
   return {text, static_cast<size_t>(size)};
 }
 
-Tensor Tensors::read(std::string_view name, py::handle object) {
+void Tensors::check_device(std::string_view name, py::handle object) {
+  bool on_cpu = get(object, names().is_cpu).ptr() == Py_True;
+  bool fine = on_cpu || (for_gpu_ && get(object, names().is_cuda).ptr() == Py_True);
+  if (!fine)
+    throw UserError(std::string(name) + ": expected a tensor on cpu" +
+                    (for_gpu_ ? " or cuda" : "") + ", got one on " +
+                    py::str(object.attr("device")).cast<std::string>());
+  if (!first_ && on_cpu != on_cpu_)
+    throw UserError(std::string(name) + ": expected all tensors on one device, got one on " +
+                    py::str(object.attr("device")).cast<std::string>());
+  on_cpu_ = on_cpu;
+  first_ = false;
+}
+
+// On the CPU any tensor whose last axis is dense; on a GPU one without gaps, or with wide rows.
+// What is copied to a GPU, and a state on one, has no gaps.
+bool Tensors::is_fit(std::string_view name, const Tensor& tensor) const {
+  if (is_dense(tensor, Tensor::kMaxRank)) return true;
+  bool whole = for_gpu_ && (on_cpu_ || name.find("state") != name.npos || !is_aligned(tensor));
+  return !whole && is_dense(tensor, 1);
+}
+
+Tensor Tensors::read(std::string_view name, py::handle object, bool is_output) {
   if (!PyObject_HasAttr(object.ptr(), names().data_ptr))
     throw py::type_error(std::string(name) + ": expected a torch tensor, got " +
                          Py_TYPE(object.ptr())->tp_name);
-  if (get(object, names().is_cpu).ptr() != Py_True)
-    throw UserError(std::string(name) + ": expected a tensor on cpu, got one on " +
-                    py::str(object.attr("device")).cast<std::string>());
+  check_device(name, object);
   Tensor tensor;
   tensor.dtype = read_dtype(name, get(object, names().dtype));
   fill(tensor, object);
-  if (!is_dense(tensor)) {
+  if (!is_output && !is_fit(name, tensor)) {
+    log_copy(name, tensor);
     copies_.push_back(call(object, names().contiguous));
     fill(tensor, copies_.back());
   }

@@ -14,12 +14,20 @@ namespace linnet::python {
 // The text of a Python string; lives as long as the string.
 std::string_view text_of(pybind11::handle string);
 
-// The tensors of one call, and copies of those whose last axis is not dense.
+// The tensors of one call, all on the CPU or (for an op on a GPU) all on GPUs, and copies of those
+// that do not lie as a kernel reads them.
 class Tensors {
  public:
-  Tensor read(std::string_view name, pybind11::handle object);
+  explicit Tensors(bool for_gpu) : for_gpu_(for_gpu) {}
+  // What is written is not copied: the kernel's own checks refuse it.
+  Tensor read(std::string_view name, pybind11::handle object, bool is_output);
+  bool on_cpu() const { return on_cpu_; }
 
  private:
+  bool is_fit(std::string_view name, const Tensor& tensor) const;
+  void check_device(std::string_view name, pybind11::handle object);
+
+  bool for_gpu_, on_cpu_ = true, first_ = true;
   std::vector<pybind11::object> copies_;
 };
 

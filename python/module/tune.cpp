@@ -17,7 +17,7 @@ py::dict found(const autotune::Tuned& tuned) {
   const TuningEntry& entry = tuned.entry;
   py::dict d;
   d["op"] = entry.key.op;
-  d["direction"] = name_of(entry.key.direction);
+  d["direction"] = python::name_of(entry.key.direction);
   d["gate"] = entry.key.gate;
   d["width"] = name_of(entry.shape.width);
   d["length"] = name_of(entry.shape.length);

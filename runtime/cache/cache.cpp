@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <sstream>
 #include <thread>
 
 #include "linnet/error.h"
@@ -59,6 +60,14 @@ uint64_t Cache::default_max_bytes() {
                                   variable.name);
 }
 
+std::vector<fs::path> Cache::default_bundles() {
+  std::vector<fs::path> bundles;
+  std::stringstream text(environment::get(environment::bundle).value_or(""));
+  for (std::string path; std::getline(text, path, ':');)
+    if (!path.empty()) bundles.emplace_back(path);
+  return bundles;
+}
+
 Cache::Cache(Options options)
     : options_(std::move(options)),
       enabled_(options_.enabled && !options_.root.empty()),
@@ -66,29 +75,52 @@ Cache::Cache(Options options)
   if (options_.enabled && !enabled_)
     log_info("the kernel cache is off: there is no home directory, and {} is not set",
              environment::cache_dir.name);
-  for (const fs::path& bundle : options_.bundles) bundles_.emplace_back(made_absolute(bundle));
+  for (const fs::path& bundle : options_.bundles) {
+    if (!fs::is_directory(bundle))
+      throw UserError(fmt::format(
+          "bundle: expected a directory made by `linnet compile`; got '{}', which is none",
+          bundle.string()));
+    bundles_.emplace_back(made_absolute(bundle));
+  }
 }
 
-std::optional<Files> Cache::find(const CacheKey& key) {
-  if (!enabled_) return std::nullopt;
+// Whoever names a bundle wants these kernels and no others: to go on without them would be a
+// surprise later.
+std::optional<Files> Cache::find_in_bundles(const std::string& key) const {
   for (const Store& bundle : bundles_) {
-    Store::Lookup lookup = bundle.read(key.hex());
+    Store::Lookup lookup = bundle.read(key);
     if (lookup.files) return lookup.files;
     if (!lookup.damage.empty())
-      log_info("cache bundle {}: damaged, not used: {}", bundle.entry_path(key.hex()).string(),
-               lookup.damage);
+      throw DeviceError(
+          fmt::format("bundle: {} is damaged: {}", bundle.entry_path(key).string(), lookup.damage));
   }
-  Store::Lookup lookup = store_.read(key.hex());
-  if (lookup.files) store_.touch(key.hex());
+  return std::nullopt;
+}
+
+std::vector<CacheKey::Fields> Cache::bundled() const {
+  std::vector<CacheKey::Fields> list;
+  for (const Store& bundle : bundles_)
+    for (const Store::Info& info : bundle.scan()) try {
+        list.push_back(bundle.read_manifest(info.key).key.fields());
+      } catch (const std::exception&) {  // a damaged one has none
+      }
+  return list;
+}
+
+std::optional<Files> Cache::find(const std::string& key) {
+  if (auto files = find_in_bundles(key)) return files;
+  if (!enabled_) return std::nullopt;
+  Store::Lookup lookup = store_.read(key);
+  if (lookup.files) store_.touch(key);
   if (!lookup.damage.empty())
-    log_info("cache entry {}: damaged, will be built again: {}",
-             store_.entry_path(key.hex()).string(), lookup.damage);
+    log_info("cache entry {}: damaged, will be built again: {}", store_.entry_path(key).string(),
+             lookup.damage);
   return lookup.files;
 }
 
 Files Cache::find_or_build(const CacheKey& key, const Builder& build) {
-  if (!enabled_) return build();
   if (auto files = find(key)) return *std::move(files);
+  if (!enabled_) return build();
 
   std::shared_ptr<Flight> flight;
   {

@@ -36,11 +36,12 @@ class Cache {
   struct Options {
     std::filesystem::path root = default_root();
     uint64_t max_bytes = default_max_bytes();
-    // Directories of the same form that are looked in first and never written.
-    std::vector<std::filesystem::path> bundles = {};
+    // Directories of the same form that are looked in first and never written. Unlike the cache
+    // they have to be there and whole.
+    std::vector<std::filesystem::path> bundles = default_bundles();
     // How long to wait for another process that builds the same entry.
     std::chrono::milliseconds wait{30'000};
-    // Without it, or with an empty root, nothing is found and nothing stored: find_or_build builds.
+    // Without it, or with an empty root, only bundles are looked in, and nothing is stored.
     bool enabled = true;
   };
 
@@ -52,11 +53,21 @@ class Cache {
   // $LINNET_CACHE_SIZE or 1 GiB.
   static uint64_t default_max_bytes();
 
+  // Those of $LINNET_BUNDLE.
+  static std::vector<std::filesystem::path> default_bundles();
+
+  // Throws UserError for a bundle that is not there.
   explicit Cache(Options options);
 
   const std::filesystem::path& root() const { return store_.root(); }
 
-  std::optional<Files> find(const CacheKey& key);
+  // Throws DeviceError if a bundle's entry is damaged.
+  std::optional<Files> find(const CacheKey& key) { return find(key.hex()); }
+  std::optional<Files> find(const std::string& key);
+  std::optional<Files> find_in_bundles(const std::string& key) const;
+  bool has_bundles() const { return !bundles_.empty(); }
+  // The fields of every entry of the bundles, for messages.
+  std::vector<CacheKey::Fields> bundled() const;
 
   // The entry's files, built and stored if there are none. One thread of one process builds, the
   // others wait for it; if its build throws they try themselves. Throws what `build` throws.
@@ -76,7 +87,6 @@ class Cache {
     std::optional<Files> files;  // nothing if its build threw
   };
 
-  std::optional<Files> read(const CacheKey& key);
   Files build_and_store(const CacheKey& key, const Builder& build);
   std::optional<Files> wait_for_other_process(const CacheKey& key, FileLock& lock);
   void store(const CacheKey& key, const Files& files);

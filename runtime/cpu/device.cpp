@@ -53,7 +53,8 @@ int thread_count(int asked) {
 // Kernels from the cache or the compiler; those in use by any op are shared.
 class KernelStore {
  public:
-  KernelStore() : cache_(Cache::Options{}), host_(host_processor()) {}
+  explicit KernelStore(const DeviceOptions& options)
+      : cache_(cache_options(options)), host_(host_processor()) {}
 
   std::shared_ptr<const LoadedKernel> load(const CpuRequest& request) {
     std::string what = request.describe();
@@ -67,17 +68,21 @@ class KernelStore {
                   {"processor", request.target_cpu.empty() ? host_ : request.target_cpu},
                   {"matrix unit", request.matrix_unit ? "allowed" : "refused"},
                   {"generator", kGeneratorId}});
-    Files files = cache_.find_or_build(key, [&] { return compile(request, what); });
-    auto kernel = std::make_shared<const LoadedKernel>(parse(files));
+    KernelInfo info{.what = what, .key = key.hex(), .from_cache = true};
+    Files files = cache_.find_or_build(key, [&] {
+      info.from_cache = false;
+      return compile(request, what, key);
+    });
+    auto kernel = std::make_shared<const LoadedKernel>(parse(files), info);
     std::lock_guard lock(mutex_);
     loaded_[what] = kernel;
     return kernel;
   }
 
  private:
-  static Files compile(const CpuRequest& request, const std::string& what) {
+  static Files compile(const CpuRequest& request, const std::string& what, const CacheKey& key) {
     auto start = std::chrono::steady_clock::now();
-    CpuKernel kernel = compiler_for(what).compile(request);
+    CpuKernel kernel = compiler_for(fmt::format("{} (key {})", what, key.hex())).compile(request);
     std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
     log_debug("compiled {} in {:.0f} ms", what, taken.count());
     return {{"kernel.bin", kernel.code}, {"kernel.txt", kernel.describe()}};
@@ -95,7 +100,8 @@ class KernelStore {
 class CpuDevice : public Device::Impl {
  public:
   explicit CpuDevice(const DeviceOptions& options)
-      : pool_(options.pool ? options.pool : make_pool(thread_count(options.threads))) {
+      : pool_(options.pool ? options.pool : make_pool(thread_count(options.threads))),
+        store_(std::make_shared<KernelStore>(options)) {
     if (pool_->workers() < 1)
       throw UserError(fmt::format("pool: expected at least 1 worker, got {}", pool_->workers()));
     name = "cpu";
@@ -138,7 +144,7 @@ class CpuDevice : public Device::Impl {
  private:
   std::shared_ptr<Pool> pool_;
   ScheduleTable table_ = ScheduleTable::open(DeviceKind::cpu, cpu_architecture());
-  std::shared_ptr<KernelStore> store_ = std::make_shared<KernelStore>();
+  std::shared_ptr<KernelStore> store_;
 };
 
 }  // namespace

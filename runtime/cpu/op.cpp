@@ -71,6 +71,14 @@ std::vector<ArgumentInfo> CpuOp::arguments() const {
   return infos;
 }
 
+std::vector<KernelInfo> CpuOp::kernels() const {
+  std::lock_guard lock(mutex_);
+  std::vector<KernelInfo> infos = {main_->info};
+  for (const Variant& variant : variants_)
+    if (variant.kernel && variant.kernel != main_) infos.push_back(variant.kernel->info);
+  return infos;
+}
+
 size_t CpuOp::workspace_bytes(std::span<const Argument> arguments) const {
   Binding binding(rules(), arguments);
   return CpuCall(*this, binding).workspace_bytes() + 64;

@@ -14,7 +14,13 @@ namespace linnet {
 
 // A kernel that can be called.
 struct LoadedKernel {
-  explicit LoadedKernel(CpuKernel from) : kernel(std::move(from)), code(kernel.code) {
+  explicit LoadedKernel(CpuKernel from, KernelInfo about = {})
+      : kernel(std::move(from)), info(std::move(about)), code(kernel.code) {
+    info.chunk = kernel.chunk;
+    info.value_block = kernel.value_block;
+    info.loops = static_cast<int64_t>(kernel.entries.size());
+    info.bytes = static_cast<int64_t>(kernel.code.size());
+    info.workspace = kernel.workspace_floats * 4;
     if (kernel.uses_matrix_unit && !allow_matrix_unit())
       throw DeviceError(
           "cpu: the kernel uses the matrix unit (AMX), which this machine does not offer");
@@ -22,6 +28,7 @@ struct LoadedKernel {
     kernel.code.clear();
   }
   CpuKernel kernel;
+  KernelInfo info;
   Code code;
   std::vector<Code::Function> functions;
 };
@@ -38,6 +45,7 @@ class CpuOp : public Op::Impl {
   void run(std::span<const Argument> arguments, const RunOptions& options) const override;
   size_t workspace_bytes(std::span<const Argument> arguments) const override;
   std::vector<ArgumentInfo> arguments() const override;
+  std::vector<KernelInfo> kernels() const override;
 
  private:
   friend class CpuCall;

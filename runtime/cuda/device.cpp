@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <charconv>
 #include <mutex>
 #include <utility>
 
@@ -38,7 +38,12 @@ std::shared_ptr<Device> Device::open(const std::string& name) {
   if (is_virtual && !played.empty() && played != rest)
     throw DeviceError(fmt::format(
         "device: this process already plays {}, so {} needs a process of its own", played, name));
-  int ordinal = is_virtual ? 0 : std::atoi(rest.c_str());
+  int ordinal = 0;
+  if (!is_virtual) {
+    auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), ordinal);
+    if (error != std::errc() || end != rest.data() + rest.size() || ordinal < 0)
+      throw UserError(fmt::format("device: expected cuda:<number>, got '{}'", name));
+  }
   std::shared_ptr<Device> device(
       new Device(library_for(is_virtual), ordinal, is_virtual ? rest : ""));
   if (is_virtual) played = rest;
@@ -47,8 +52,9 @@ std::shared_ptr<Device> Device::open(const std::string& name) {
   return device;
 }
 
+// Delegates, so that the destructor gives back what there is already if the rest fails.
 Device::Device(const std::filesystem::path& library, int ordinal, const std::string& virtual_arch)
-    : driver_(library) {
+    : Device(library) {
   if (!virtual_arch.empty()) {
     if (!driver_.virtual_set)
       throw DeviceError(
@@ -59,7 +65,8 @@ Device::Device(const std::filesystem::path& library, int ordinal, const std::str
   int count = 0;
   driver_.check(driver_.cuDeviceGetCount(&count), "cuDeviceGetCount");
   if (ordinal >= count)
-    throw DeviceError(fmt::format("device: expected a number below {}, got {}", count, ordinal));
+    throw DeviceError(fmt::format("device: expected a number below {}, the GPUs there are; got {}",
+                                  count, ordinal));
   driver_.check(driver_.cuDeviceGet(&device_, ordinal), "cuDeviceGet");
   int major = 0, minor = 0;
   auto attribute = [&](int& value, int which) {
@@ -79,7 +86,7 @@ Device::Device(const std::filesystem::path& library, int ordinal, const std::str
 }
 
 Device::~Device() {
-  if (stream_) driver_.cuStreamDestroy_v2(stream_);
+  if (stream_) release([&](const Driver& driver) { driver.cuStreamDestroy_v2(stream_); });
   if (context_) driver_.cuDevicePrimaryCtxRelease_v2(device_);
 }
 
@@ -94,7 +101,7 @@ void Device::synchronise() const {
 
 Buffer::Buffer(std::shared_ptr<Device> device, size_t bytes)
     : device_(std::move(device)), bytes_(bytes) {
-  device_->synchronise();  // makes the context current in this thread
+  device_->make_current();
   device_->driver().check(device_->driver().cuMemAlloc_v2(&address_, std::max<size_t>(bytes, 16)),
                           fmt::format("allocating {} bytes", bytes));
 }
@@ -103,12 +110,13 @@ Buffer::Buffer(Buffer&& other) noexcept
       address_(std::exchange(other.address_, 0)),
       bytes_(other.bytes_) {}
 Buffer::~Buffer() {
-  if (address_) device_->driver().cuMemFree_v2(address_);
+  if (address_) device_->release([&](const Driver& driver) { driver.cuMemFree_v2(address_); });
 }
 
 void Buffer::copy_from(const void* host, size_t bytes) {
   if (bytes == 0) return;
   const Driver& driver = device_->driver();
+  device_->make_current();
   driver.check(driver.cuMemcpyHtoDAsync_v2(address_, host, bytes, device_->stream()),
                fmt::format("copying {} bytes to the device", bytes));
   device_->synchronise();
@@ -116,6 +124,7 @@ void Buffer::copy_from(const void* host, size_t bytes) {
 void Buffer::copy_to(void* host, size_t bytes) const {
   if (bytes == 0) return;
   const Driver& driver = device_->driver();
+  device_->make_current();
   driver.check(driver.cuMemcpyDtoHAsync_v2(host, address_, bytes, device_->stream()),
                fmt::format("copying {} bytes from the device", bytes));
   device_->synchronise();
@@ -123,14 +132,14 @@ void Buffer::copy_to(void* host, size_t bytes) const {
 
 Module::Module(std::shared_ptr<Device> device, const std::string& image)
     : device_(std::move(device)) {
-  device_->synchronise();
+  device_->make_current();
   device_->driver().check(device_->driver().cuModuleLoadData(&module_, image.c_str()),
                           "loading a module");
 }
 Module::Module(Module&& other) noexcept
     : device_(std::move(other.device_)), module_(std::exchange(other.module_, nullptr)) {}
 Module::~Module() {
-  if (module_) device_->driver().cuModuleUnload(module_);
+  if (module_) device_->release([&](const Driver& driver) { driver.cuModuleUnload(module_); });
 }
 
 Handle Module::function(const std::string& name) const {

@@ -24,9 +24,16 @@ class Device {
   int max_shared_bytes() const { return max_shared_bytes_; }
   Handle stream() const { return stream_; }
   void make_current() const;  // in this thread
+  // For destructors, on whatever thread: nothing can be done about what goes wrong.
+  template <class F>
+  void release(const F& give_back) const {
+    driver_.cuCtxSetCurrent(context_);
+    give_back(driver_);
+  }
   void synchronise() const;
 
  private:
+  explicit Device(const std::filesystem::path& library) : driver_(library) {}
   Device(const std::filesystem::path& library, int ordinal, const std::string& virtual_arch);
   Driver driver_;
   int device_ = 0;

@@ -18,6 +18,8 @@ Driver::Driver(const std::filesystem::path& path) : library_(path) {
   optional("linnet_virtual_last_error", virtual_last_error);
   optional("linnet_virtual_findings", virtual_findings);
   optional("linnet_virtual_counts", virtual_counts);
+  optional("linnet_virtual_launches", virtual_launches);
+  optional("linnet_virtual_reset", virtual_reset);
 }
 
 void Driver::check(int result, const std::string& what) const {

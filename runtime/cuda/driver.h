@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/cuda/library.h"
+#include "runtime/virtual/linnet_virtual.h"
 
 namespace linnet::cuda {
 
@@ -38,6 +39,8 @@ struct Driver {
   const char* (*virtual_last_error)() = nullptr;
   const char* (*virtual_findings)() = nullptr;
   const char* (*virtual_counts)() = nullptr;
+  int (*virtual_launches)(linnet_virtual_launch*, int) = nullptr;
+  void (*virtual_reset)() = nullptr;
 
   explicit Driver(const std::filesystem::path& path);
   // Throws DeviceError that says what was tried and what the driver answered.

@@ -1,16 +1,10 @@
-// The devices cuda:N and virtual:sm_NN: kernels from the cache, or written by the compiler and
-// compiled by NVRTC.
+// The devices cuda:N and virtual:sm_NN.
 #include <fmt/format.h>
 
 #include <bit>
-#include <chrono>
 
-#include "generator_id.h"
-#include "runtime/cache/cache.h"
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/cuda/kernels.h"
 #include "runtime/cuda/op.h"
-#include "runtime/log.h"
-#include "runtime/plugin.h"
 #include "runtime/tuning/defaults.h"
 
 namespace linnet {
@@ -19,8 +13,10 @@ namespace {
 
 class Gpu : public Device::Impl {
  public:
-  explicit Gpu(const std::string& called)
-      : gpu_(cuda::Device::open(called)), is_virtual_(called.starts_with("virtual:")) {
+  Gpu(const std::string& called, const DeviceOptions& options)
+      : gpu_(cuda::Device::open(called)),
+        is_virtual_(called.starts_with("virtual:")),
+        kernels_(cache_options(options)) {
     name = called;
   }
 
@@ -52,11 +48,8 @@ class Gpu : public Device::Impl {
   void synchronise() const override { gpu_->synchronise(); }
 
   Op build(const Problem& problem, const BuildOptions& options) const override {
-    check(options);
     auto wished = wished_schedule(DeviceKind::gpu, problem, options);
-    CudaRequest request{
-        problem, options.direction,
-        wished ? *wished : default_schedule(DeviceKind::gpu, problem, options.direction)};
+    CudaRequest request = cuda_request(problem, options);
     Schedules schedules = wished ? Schedules(*wished) : table_.find(problem, options.direction);
     auto op = std::make_shared<CudaOp>(
         request, schedules, wished.has_value(),
@@ -69,51 +62,27 @@ class Gpu : public Device::Impl {
   }
 
  private:
-  static void check(const BuildOptions& options) {
-    auto refuse = [](const char* name, const char* expected, const std::string& given) {
-      throw UserError(fmt::format("{}: expected {} on a GPU, got {}", name, expected, given));
-    };
-    if (!options.target_cpu.empty()) refuse("target_cpu", "nothing", options.target_cpu);
-  }
-
   std::shared_ptr<const LoadedProgram> load(const CudaRequest& request) const {
-    std::string what = request.describe();
-    CacheKey key({{"kind", is_virtual_ ? "ptx" : "cubin"},
-                  {"what", what},
-                  {"arch", gpu_->arch()},
-                  {"generator", kGeneratorId},
-                  {"nvrtc", cuda::Nvrtc::identity()}});
-    Files files = cache_.find_or_build(key, [&] { return compile(request, what); });
-    return std::make_shared<const LoadedProgram>(CudaProgram::parse(files["program.txt"]),
-                                                 files["kernels.bin"], gpu_);
-  }
-
-  Files compile(const CudaRequest& request, const std::string& what) const {
-    auto start = std::chrono::steady_clock::now();
-    CudaProgram program = compiler_for(what).emit(request);
-    const auto& nvrtc = cuda::Nvrtc::get();
-    std::string file = program.name + ".cu";
-    std::string image =
-        is_virtual_
-            ? nvrtc.compile(program.source, file, gpu_->arch(), program.headers,
-                            {"--generate-line-info"})
-            : nvrtc.compile_cubin(program.source, file, gpu_->arch(), program.headers).image;
-    std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
-    log_debug("compiled {} for {} in {:.0f} ms", what, gpu_->arch(), taken.count());
-    return {{"kernels.bin", image}, {"program.txt", program.describe()}, {file, program.source}};
+    CudaImage image = kernels_.load(request, gpu_->arch(), is_virtual_);
+    KernelInfo info{.what = request.describe(),
+                    .key = image.key,
+                    .from_cache = image.from_cache,
+                    .value_block = request.problem.value_dim};
+    return std::make_shared<const LoadedProgram>(std::move(image.program), image.code, info, gpu_);
   }
 
   std::shared_ptr<cuda::Device> gpu_;
   bool is_virtual_;
   ScheduleTable table_ =
       ScheduleTable::open(DeviceKind::gpu, gpu_architecture(gpu_->arch(), gpu_->processors()));
-  mutable Cache cache_{Cache::Options{}};
+  mutable CudaKernels kernels_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Device::Impl> open_gpu(const std::string& name) {
-  return std::make_shared<Gpu>(name);
+std::shared_ptr<const Device::Impl> open_gpu(const std::string& name,
+                                             const DeviceOptions& options) {
+  return std::make_shared<Gpu>(name, options);
 }
 
 }  // namespace linnet

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
+#include <mutex>
 #include <sstream>
 
 #include "linnet/error.h"
 #include "runtime/cuda/library.h"
 #include "runtime/environment.h"
+#include "runtime/log.h"
 
 namespace linnet::cuda {
 
@@ -20,6 +21,8 @@ struct Nvrtc::Api {
   explicit Api(const fs::path& path) : library(path) {
     library.bind("nvrtcVersion", version);
     library.bind("nvrtcGetErrorString", error_string);
+    library.bind("nvrtcGetNumSupportedArchs", architecture_count);
+    library.bind("nvrtcGetSupportedArchs", architectures);
     library.bind("nvrtcCreateProgram", create);
     library.bind("nvrtcDestroyProgram", destroy);
     library.bind("nvrtcCompileProgram", compile);
@@ -33,6 +36,8 @@ struct Nvrtc::Api {
   Library library;
   int (*version)(int*, int*);
   const char* (*error_string)(int);
+  int (*architecture_count)(int*);
+  int (*architectures)(int*);
   int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*);
   int (*destroy)(void**);
   int (*compile)(void*, int, const char* const*);
@@ -42,49 +47,23 @@ struct Nvrtc::Api {
   int (*cubin)(void*, char*);
   int (*log_size)(void*, size_t*);
   int (*log)(void*, char*);
+  std::once_flag asked;
+  std::string full_version;
 };
 
 namespace {
 
-std::optional<fs::path> file_starting(const fs::path& folder, const std::string& prefix) {
+constexpr int kOldest = 12;  // the first version these sources were compiled with
+
+// libnvrtc-builtins lies beside the compiler, which asks for it by name: the loader finds it only
+// if it is in the process already.
+void load_builtins(const fs::path& library) {
   std::error_code error;
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
+  for (const auto& entry : fs::directory_iterator(library.parent_path(), error)) {
     std::string name = entry.path().filename().string();
-    if (name.starts_with(prefix) && name.find(".alt") == std::string::npos)
-      found.push_back(entry.path());
+    if (name.starts_with("libnvrtc-builtins.so") && name.find(".alt") == std::string::npos)
+      Library(fs::absolute(entry.path(), error), true);
   }
-  if (found.empty()) return std::nullopt;
-  return *std::max_element(found.begin(), found.end());
-}
-
-// lib/python3.*/site-packages/nvidia/*/lib of an environment.
-void add_wheels(const fs::path& environment, std::vector<fs::path>& folders) {
-  std::error_code error;
-  for (const auto& python : fs::directory_iterator(environment / "lib", error)) {
-    std::error_code none;
-    for (const auto& package :
-         fs::directory_iterator(python.path() / "site-packages" / "nvidia", none))
-      folders.push_back(package.path() / "lib");
-  }
-}
-
-std::vector<fs::path> places() {
-  std::vector<fs::path> folders;
-  if (auto chosen = environment::get(environment::nvrtc)) {
-    fs::path path(*chosen);
-    return {fs::is_directory(path) ? path : path.parent_path()};
-  }
-  if (const char* environment = std::getenv("VIRTUAL_ENV")) add_wheels(environment, folders);
-  for (fs::path up : own_folders())
-    for (; up.has_relative_path(); up = up.parent_path()) {
-      add_wheels(up / ".venv", folders);
-      add_wheels(up, folders);
-    }
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* toolkit = std::getenv(variable)) folders.push_back(fs::path(toolkit) / "lib64");
-  folders.push_back("/usr/local/cuda/lib64");
-  return folders;
 }
 
 // The line of the source a log speaks of first, "name(12): error: ...", as it stands there.
@@ -101,42 +80,27 @@ std::string line_in_question(const std::string& log, const std::string& name,
 
 }  // namespace
 
-std::string Nvrtc::identity() {
-  for (const fs::path& folder : places())
-    if (auto library = file_starting(folder, "libnvrtc.so")) {
-      std::error_code error;
-      return fmt::format("{} of {} bytes", library->filename().string(),
-                         fs::file_size(*library, error));
-    }
-  return "none";
-}
-
-Nvrtc::Nvrtc() {
-  std::string tried;
-  for (const fs::path& folder : places()) {
-    auto library = file_starting(folder, "libnvrtc.so");
-    tried += fmt::format("\n  {}", folder.string());
-    if (!library) continue;
-    // The compiler asks for its built-ins by name: they have to be in the process already.
-    if (auto builtins = file_starting(folder, "libnvrtc-builtins.so")) Library(*builtins, true);
-    api_ = std::make_unique<Api>(*library);
-    return;
+Nvrtc::Nvrtc(const fs::path& library) {
+  load_builtins(library);
+  api_ = std::make_unique<Api>(library);
+  int major = 0, minor = 0;
+  api_->version(&major, &minor);
+  if (major < kOldest)
+    throw DeviceError(
+        fmt::format("NVRTC: expected version {}.0 or later, got {}.{} in {} (pip install "
+                    "nvidia-cuda-nvrtc, or {})",
+                    kOldest, major, minor, path(), environment::nvrtc.name));
+  int count = 0;
+  if (api_->architecture_count(&count) == 0 && count > 0) {
+    architectures_.resize(count);
+    api_->architectures(architectures_.data());
   }
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) {
-    try {
-      api_ = std::make_unique<Api>(name);
-      return;
-    } catch (const DeviceError&) {
-    }
-  }
-  throw DeviceError(fmt::format(
-      "NVRTC: expected libnvrtc (pip install nvidia-cuda-nvrtc, or LINNET_NVRTC), found none in{}",
-      tried));
+  log_debug("NVRTC {} in {}", version(), path());
 }
 Nvrtc::~Nvrtc() = default;
 
 const Nvrtc& Nvrtc::get() {
-  static const Nvrtc nvrtc;
+  static const Nvrtc nvrtc(nvrtc_library());
   return nvrtc;
 }
 
@@ -148,9 +112,45 @@ std::string Nvrtc::version() const {
   return fmt::format("{}.{}", major, minor);
 }
 
+bool Nvrtc::can_split() const {
+  int major = 0, minor = 0;
+  api_->version(&major, &minor);
+  return major >= 13;
+}
+
+// PTX says it in a comment: "// Cuda compilation tools, release 13.4, V13.4.92".
+const std::string& Nvrtc::full_version() const {
+  std::call_once(api_->asked, [&] {
+    int number = architectures_.empty() ? 80 : architectures_.back();
+    std::string ptx = run("", "version.cu", fmt::format("compute_{}", number), {}, {}).image;
+    size_t at = ptx.find(", V"), end = ptx.find('\n', at);
+    api_->full_version = at == std::string::npos ? version() : ptx.substr(at + 3, end - at - 3);
+  });
+  return api_->full_version;
+}
+
+bool Nvrtc::knows(const std::string& target) const {
+  int number = architecture_number(target);
+  return architectures_.empty() ||
+         std::find(architectures_.begin(), architectures_.end(), number) != architectures_.end();
+}
+
+void Nvrtc::check(const std::string& target) const {
+  if (knows(target)) return;
+  bool newer = architecture_number(target) > architectures_.back();
+  throw DeviceError(fmt::format(
+      "arch: expected sm_{}, which NVRTC {} compiles for; got {}{}",
+      fmt::join(architectures_, ", sm_"), version(), target,
+      newer ? fmt::format(": no such architecture, or {} is too old for it", path()) : ""));
+}
+
 Nvrtc::Cubin Nvrtc::run(const std::string& source, const std::string& name,
+                        const std::string& target,
                         const std::map<std::string, std::string>& headers,
-                        const std::vector<std::string>& options, bool cubin) const {
+                        std::vector<std::string> options) const {
+  check(target);
+  options.push_back("--gpu-architecture=" + target);
+  bool cubin = target.starts_with("sm_");
   std::vector<const char*> texts, names, arguments;
   for (const auto& [header, text] : headers) {
     names.push_back(header.c_str());
@@ -186,18 +186,32 @@ std::string Nvrtc::compile(const std::string& source, const std::string& name,
                            const std::string& arch,
                            const std::map<std::string, std::string>& headers,
                            std::vector<std::string> options) const {
-  options.push_back("--gpu-architecture=compute_" + arch.substr(arch.find('_') + 1));
   options.push_back("--std=c++17");
-  return run(source, name, headers, options, false).image;
+  return run(source, name, "compute_" + arch.substr(arch.find('_') + 1), headers,
+             std::move(options))
+      .image;
 }
 
 Nvrtc::Cubin Nvrtc::compile_cubin(const std::string& source, const std::string& name,
                                   const std::string& arch,
                                   const std::map<std::string, std::string>& headers,
                                   std::vector<std::string> options) const {
-  options.push_back("--gpu-architecture=" + arch);
   options.push_back("--std=c++17");
-  return run(source, name, headers, options, true);
+  return run(source, name, arch, headers, std::move(options));
+}
+
+KernelResources resources_of(const std::string& log, const std::string& kernel) {
+  size_t at = log.find("entry function '" + kernel + "'");
+  if (at == std::string::npos) return {};
+  std::string part = log.substr(at, log.find("entry function '", at + 16) - at);
+  // The number in front of a text, as in "24 bytes spill stores".
+  auto number_before = [&](const char* text) {
+    size_t end = part.find(text), begin = end;
+    if (end == std::string::npos) return -1;
+    while (begin > 0 && std::isdigit(part[begin - 1])) --begin;
+    return begin == end ? -1 : std::stoi(part.substr(begin, end - begin));
+  };
+  return {number_before(" registers"), number_before(" bytes spill stores")};
 }
 
 }  // namespace linnet::cuda

@@ -166,9 +166,13 @@ class CudaCall {
   std::array<size_t, 64> places_{}, partials_{};
 };
 
-LoadedProgram::LoadedProgram(CudaProgram from, const std::string& image,
+LoadedProgram::LoadedProgram(CudaProgram from, const std::string& image, KernelInfo about,
                              std::shared_ptr<cuda::Device> device)
-    : program(std::move(from)), module(std::move(device), image) {
+    : program(std::move(from)), info(std::move(about)), module(std::move(device), image) {
+  info.chunk = program.chunk;
+  info.loops = static_cast<int64_t>(program.kernels.size());
+  info.bytes = static_cast<int64_t>(image.size());
+  info.workspace = program.workspace_bytes;
   for (const CudaKernel& kernel : program.kernels)
     if (kernel.parameters.size() > kMostParameters)
       throw InternalError(
@@ -232,6 +236,13 @@ std::vector<ArgumentInfo> CudaOp::arguments() const {
   return infos;
 }
 
+std::vector<KernelInfo> CudaOp::kernels() const {
+  std::lock_guard lock(mutex_);
+  std::vector<KernelInfo> infos;
+  for (const auto& [schedule, loaded] : programs_) infos.push_back(loaded->info);
+  return infos;
+}
+
 size_t CudaOp::workspace_bytes(std::span<const Argument> arguments) const {
   Binding binding(rules(), arguments);
   return CudaCall(*this, program_for(binding, true), binding).workspace_bytes() + kAlignment;
@@ -255,11 +266,12 @@ void CudaOp::run(std::span<const Argument> arguments, const RunOptions& options)
     return call.run(aligned(std::bit_cast<DevicePointer>(options.workspace)), stream);
   }
   std::lock_guard lock(mutex_);
-  if (!own_ || own_->bytes() < bytes) {
-    own_.reset();
-    own_ = std::make_unique<cuda::Buffer>(gpu_, bytes);
+  auto& own = own_[stream];
+  if (!own || own->bytes() < bytes) {
+    own.reset();
+    own = std::make_unique<cuda::Buffer>(gpu_, bytes);
   }
-  call.run(aligned(own_->address()), stream);
+  call.run(aligned(own->address()), stream);
 }
 
 }  // namespace linnet

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <mutex>
 
 #include "linnet/compiler.h"
@@ -14,9 +15,10 @@ namespace linnet {
 
 // Kernels that can be launched.
 struct LoadedProgram {
-  LoadedProgram(CudaProgram program, const std::string& image,
+  LoadedProgram(CudaProgram program, const std::string& image, KernelInfo about,
                 std::shared_ptr<cuda::Device> device);
   CudaProgram program;
+  KernelInfo info;
   cuda::Module module;
   std::vector<cuda::Handle> functions;
 };
@@ -33,6 +35,7 @@ class CudaOp : public Op::Impl {
   void run(std::span<const Argument> arguments, const RunOptions& options) const override;
   size_t workspace_bytes(std::span<const Argument> arguments) const override;
   std::vector<ArgumentInfo> arguments() const override;
+  std::vector<KernelInfo> kernels() const override;
 
  private:
   friend class CudaCall;
@@ -51,10 +54,10 @@ class CudaOp : public Op::Impl {
   std::shared_ptr<cuda::Device> gpu_;
   std::shared_ptr<const LoadedProgram> main_;
   mutable std::vector<std::pair<Schedule, std::shared_ptr<const LoadedProgram>>> programs_;
-  // The workspace of calls that bring none. Calls on the device's own stream come one after
-  // another.
+  // Workspaces of calls that bring none. Calls on one stream come one after another; those on
+  // several do not.
   mutable std::mutex mutex_;
-  mutable std::unique_ptr<cuda::Buffer> own_;
+  mutable std::map<cuda::Handle, std::unique_ptr<cuda::Buffer>> own_;
 };
 
 }  // namespace linnet

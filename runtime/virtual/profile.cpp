@@ -31,8 +31,16 @@ constexpr IntField kIntFields[] = {
     {"threads_per_sm", &DeviceProfile::threads_per_sm},
     {"blocks_per_sm", &DeviceProfile::blocks_per_sm},
     {"bandwidth_gbs", &DeviceProfile::bandwidth_gbs},
+    {"l2_gbs", &DeviceProfile::l2_gbs},
     {"tensor_bf16_tflops", &DeviceProfile::tensor_bf16_tflops},
+    {"mma_sync_percent", &DeviceProfile::mma_sync_percent},
     {"fp32_tflops", &DeviceProfile::fp32_tflops},
+    {"fp32_lanes", &DeviceProfile::fp32_lanes},
+    {"integer_lanes", &DeviceProfile::integer_lanes},
+    {"latency_global", &DeviceProfile::latency_global},
+    {"latency_shared", &DeviceProfile::latency_shared},
+    {"latency_mma", &DeviceProfile::latency_mma},
+    {"latency_launch_ns", &DeviceProfile::latency_launch_ns},
     {"mma_block", &DeviceProfile::mma_block},
     {"mma_extra_bits", &DeviceProfile::mma_extra_bits},
 };
@@ -76,6 +84,7 @@ DeviceProfile parse_profile(std::string_view text) {
       throw std::runtime_error("device profile: line without =");
     set_field(profile, trim(line.substr(0, equals)), trim(line.substr(equals + 1)));
   }
+  profile.cluster_launch = profile.major >= 9;
   return profile;
 }
 

@@ -27,10 +27,19 @@ struct DeviceProfile {
   int threads_per_sm = 0;
   int blocks_per_sm = 0;
   int bandwidth_gbs = 0;
+  int l2_gbs = 0;
   int tensor_bf16_tflops = 0;  // dense
+  int mma_sync_percent = 100;  // of that rate, what mma.sync can reach; the rest needs wgmma
   int fp32_tflops = 0;
-  int mma_block = 0;       // products summed at once by the tensor core
-  int mma_extra_bits = 0;  // fraction bits kept beyond the 23 of fp32
+  int fp32_lanes = 128;       // of one SM, a clock
+  int integer_lanes = 64;     // the same
+  int latency_global = 0;     // clocks, from memory
+  int latency_shared = 0;     // clocks
+  int latency_mma = 0;        // clocks, m16n8k16
+  int latency_launch_ns = 0;  // from one kernel of a stream to the next
+  int cluster_launch = 0;     // from compute capability 9.0 on
+  int mma_block = 0;          // products summed at once by the tensor core
+  int mma_extra_bits = 0;     // fraction bits kept beyond the 23 of fp32
 };
 
 // All embedded profiles, in the order of their architecture.

@@ -124,7 +124,8 @@ TEST_CASE("cache: bundles are looked in first, and never written") {
   });
   Cache(options_in(root.path)).find_or_build(key_of("kda"), [] { return Files{{"a", "root"}}; });
   Cache::Options options = options_in(root.path);
-  options.bundles = {"/nonexistent/bundle", bundle.path};
+  TempDirectory empty;
+  options.bundles = {empty.path, bundle.path};
   Cache cache(options);
   CHECK(cache.find(key_of("kda")) == Files{{"a", "bundle"}});
 
@@ -137,9 +138,31 @@ TEST_CASE("cache: bundles are looked in first, and never written") {
   CHECK(Store(bundle.path).scan().size() == 1);
   CHECK(Store(root.path).scan().size() == 2);
 
-  write_text(entry / "a", "bundlE");  // a damaged bundle is passed over
-  CHECK(cache.find(key_of("kda")) == Files{{"a", "root"}});
-  CHECK(read_text(entry / "a") == "bundlE");
+  // A cache that is off has bundles all the same.
+  options.enabled = false;
+  CHECK(Cache(options).find_or_build(key_of("kda"), [] { return Files{}; }) ==
+        Files{{"a", "bundle"}});
+}
+
+TEST_CASE(
+    "cache: a bundle that is damaged or not there is an error, though the root has the entry") {
+  TempDirectory root, bundle;
+  for (const fs::path& path : {root.path, bundle.path})
+    Cache(options_in(path)).find_or_build(key_of("kda"), [] { return Files{{"a", "text"}}; });
+  Cache::Options options = options_in(root.path);
+  options.bundles = {bundle.path};
+  Cache cache(options);
+  const fs::path entry = Store(bundle.path).entry_path(key_of("kda").hex());
+  write_text(entry / "a", "texT");
+  CHECK_THROWS_WITH_AS(cache.find(key_of("kda")), doctest::Contains("is damaged: a: its digest"),
+                       DeviceError);
+  write_text(entry / "a", "tex");
+  CHECK_THROWS_WITH_AS(cache.find_or_build(key_of("kda"), [] { return Files{}; }),
+                       doctest::Contains("a: expected 4 bytes, got 3"), DeviceError);
+  CHECK(read_text(entry / "a") == "tex");
+  options.bundles = {root / "none"};
+  CHECK_THROWS_WITH_AS(Cache{options}, doctest::Contains("bundle: expected a directory"),
+                       UserError);
 }
 
 TEST_CASE("cache: whatever the umask, the owner can read entries and nobody else can write them") {

@@ -9,6 +9,7 @@
 #include "tests/check/check.h"
 #include "tests/conformance/suite.h"
 #include "tests/cuda/device_fixture.h"
+#include "tests/cuda/virtual_modes.h"
 
 using namespace linnet;
 using chunk::Precision;
@@ -24,10 +25,13 @@ const Device& gpu() {
 
 void hold(const check::Case& c) {
   CAPTURE(c.name());
-  for (const check::Result& result : check::compare_on(gpu(), c)) {
-    CAPTURE(result.measure);
-    CHECK_MESSAGE(result.passed, result.error, " over ", result.limit);
-  }
+  in_every_mode(gpu().name(), [&](const std::string& mode) {
+    CAPTURE(mode);
+    for (const check::Result& result : check::compare_on(gpu(), c)) {
+      CAPTURE(result.measure);
+      CHECK_MESSAGE(result.passed, result.error, " over ", result.limit);
+    }
+  });
 }
 
 check::Case kda(int64_t key, int64_t value, std::vector<int64_t> lengths, Precision precision) {
@@ -203,6 +207,27 @@ TEST_CASE("cuda: what a GPU cannot read is refused by name") {
         "slots: expected integers without gaps on this device, got stride 2");
   CHECK(refusal("slots", Tensor::dense(memory, DType::i64, {3}))
             .starts_with("slots: expected one for each of 2 sequences"));
+}
+
+TEST_CASE("cuda: the order of warps changes no bit, forward or backward") {
+  LINNET_NEEDS_NVRTC();
+  const auto set = cuda::Device::open(gpu().name())->driver().virtual_set;
+  if (!set) return;
+  for (const char* op : {"kda", "gated_delta_rule"})
+    for (Direction direction : {Direction::forward, Direction::backward}) {
+      CAPTURE(op);
+      conformance::Subject subject(
+          {.op = op, .key_dim = 20, .value_dim = 36, .dtype = DType::bf16});
+      Layout layout{1, 2, {15, 33, 0, 7}};
+      Op built = subject.build(gpu(), direction);
+      Tensors inputs = subject.arguments(direction, layout);
+      Tensors first = check::call(built, layout, inputs);
+      for (const char* seed : {"1", "2", "77"}) {
+        set("seed", seed);
+        conformance::check_same(check::call(built, layout, inputs), first);
+      }
+      set("seed", "0");
+    }
 }
 
 TEST_CASE("cuda: changing a token leaves the outputs before it the same to the bit") {

@@ -90,9 +90,41 @@ def test_ptx_inspect_and_the_virtual_gpu():
     assert int(kernel[3]) > 0 and int(kernel[4]) == 0  # registers, spilled
 
 
+def test_sass_and_what_it_is_made_of():
+    small = ["--key-dim", "16", "--value-dim", "16", "--arch", "sm_80"]
+    text = linnet("show", "gla", "--stage", "sass", "--precision", "bf16", "--chunk", "16", *small)
+    assert ".text.gla_scan:" in text and "HMMA" in text
+    lines = linnet("inspect", "gla", "--direction", "decode", *small).splitlines()
+    heads = [l for l in lines if l.startswith("arch")]
+    kernel, mix = [l.split() for l in lines if "gla_" in l]
+    assert heads[0].split()[-1] == "occupancy" and 0 < int(kernel[-2]) <= 100
+    assert sum(int(n) for n in mix[3:]) == int(mix[2]) > 100
+    assert int(mix[3 + heads[1].split()[3:].index("local")]) == 0
+
+
+def test_compile_makes_a_bundle_that_is_listed_and_checked(tmp_path):
+    bundle = str(tmp_path / "bundle")
+    text = linnet("compile", "gla", "--arch", "compute_80,sm_90", "-K", "16", "-V", "16", "--direction", "forward,decode",
+                  "-o", bundle)
+    assert text.count("gla forward pre bf16") == 2 and text.count("gla decode pre bf16") == 2
+    assert f"LINNET_BUNDLE={bundle}" in text
+    assert "8 entries intact" in linnet("cache", "--dir", bundle, "verify")
+    assert "cuda program" in linnet("cache", "--dir", bundle, "list")
+    again = linnet("compile", "gla", "--arch", "compute_80", "-K", "16", "-V", "16", "--direction", "decode", "-o", bundle)
+    assert "cached" in again
+    code = next(pathlib.Path(bundle).rglob("kernels.bin"))
+    code.write_bytes(code.read_bytes()[:-1])
+    assert "7 entries intact, 1 damaged" in linnet("cache", "--dir", bundle, "verify", code=1)
+
+
 def test_bench_is_within_the_promise():
-    line = [l for l in linnet("bench", "--compile", "kda").splitlines() if l.startswith("kda")][0]
+    lines = linnet("bench", "--compile", "kda").splitlines()
+    line = [l for l in lines if l.startswith("kda")][0]
     assert float(line.split()[-1]) < 30  # ms, forward and backward
+    cuda = {l[:44].strip(): l[80:].split() for l in lines}  # what, then goal and figures
+    assert cuda["launches, forward / forward + backward"][-6:] == ["2", "/", "7"] * 2
+    assert cuda["spilled bytes"][-2:] == ["0", "0"]
+    assert "MISSED" not in cuda["warm start, forward + backward, ms"]  # 10 ms, some of the disk's
 
 
 @pytest.mark.parametrize(
@@ -101,7 +133,12 @@ def test_bench_is_within_the_promise():
         (["show", "kdda"], ["expected one of", "kda", "got 'kdda'"]),
         (["show", "kda", "--gate", "soft"], ["--gate", "softplus", "got 'soft'"]),
         (["show", "kda", "--chunk", "40"], ["chunk: expected", "got 40"]),
-        (["show", "kda", "--stage", "sass"], ["--stage", "expected one of", "got 'sass'"]),
+        (["show", "kda", "--stage", "mc"], ["--stage", "expected one of", "sass", "got 'mc'"]),
+        (["inspect", "kda", "--arch", "sm_85"], ["arch: expected one of sm_80", "got 'sm_85'"]),
+        (["compile", "kdda", "--arch", "sm_80", "-o", "/tmp/x"], ["expected one of", "got 'kdda'"]),
+        (["compile", "kda", "--arch", "sm80", "-o", "/tmp/x"], ["arch: expected sm_<number>", "got 'sm80'"]),
+        (["compile", "kda", "--arch", "sm_80", "--gate", "soft", "-o", "/tmp/x"], ["--gate", "got 'soft'"]),
+        (["compile", "kda", "--arch", "sm_80", "-K", "260", "-o", "/tmp/x"], ["key_dim: expected at most 256", "260"]),
         (["show", "kda", "--stop-after", "x"], ["--stop-after", "fold-gate", "got 'x'"]),
         (["show", "retention", "--gate", "softplus"], ["gate: retention"]),
         (["show", "nothing.mlir"], ["nothing.mlir", "cannot be opened"]),

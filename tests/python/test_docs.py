@@ -12,7 +12,7 @@ pytest.importorskip("linnet", reason="the package is not built: make build")
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["python.md", "from-fla.md"])
+@pytest.mark.parametrize("page", ["../README.md", "python.md", "own-recurrence.md", "from-fla.md"])
 def test_the_code_of_a_page_runs(page):
     blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.S | re.M)
     assert blocks

@@ -26,7 +26,8 @@ FUNCTIONS = {
     "dplr_delta_rule": "q k v a b g",
 }
 PER_CHANNEL = ("kda", "gla", "gdn2", "rwkv6", "rwkv7", "dplr_delta_rule")
-LIMITS = {torch.float32: (2e-6, 2e-5), torch.bfloat16: (0.005, 0.01), torch.float16: (0.002, 0.004)}
+# Ratios of root mean squares: of results; of gradients; of those of gates and strengths.
+LIMITS = {torch.float32: (2e-6, 2e-5, 2e-5), torch.bfloat16: (0.005, 0.008, 0.015), torch.float16: (0.002, 0.004, 0.008)}
 
 
 def rms(x, reference):
@@ -88,7 +89,7 @@ def reference(op, x, initial_state=None, lengths=None, **options):
 def compare(got, expected, inputs, dtype, seed=1):
     """Results, then the gradients of a random sum of them."""
     (o, state), (o_expected, state_expected) = got, expected
-    limit, gradient_limit = LIMITS[dtype]
+    limit, tight, loose = LIMITS[dtype]
     assert o.dtype == dtype and state.dtype == torch.float32
     assert rms(o, o_expected) < limit
     assert rms(state, state_expected) < limit
@@ -99,7 +100,7 @@ def compare(got, expected, inputs, dtype, seed=1):
     wanted = torch.autograd.grad((o_expected, state_expected), tensors, (do.double(), dstate.double()))
     for name, x, gradient, want in zip(names, tensors, gradients, wanted):
         assert gradient.dtype == x.dtype and gradient.shape == x.shape, name
-        assert rms(gradient, want) < gradient_limit, f"d{name}"
+        assert rms(gradient, want) < (loose if name in ("g", "beta", "A_log", "dt_bias") else tight), f"d{name}"
 
 
 def initial(count, x, K=24):
@@ -281,10 +282,18 @@ def test_gradients_of_gradients_are_refused():
         gradient.sum().backward()
 
 
-def test_the_same_bits_every_time():
-    x = make("kda", T=200)
-    with torch.no_grad():
-        assert torch.equal(call("kda", "chunk", x)[0], call("kda", "chunk", x)[0])
+@pytest.mark.parametrize("op", ["kda", "gated_delta_rule", "rwkv7"])
+def test_the_same_bits_every_time(op):
+    x = make(op, T=600, H=1, HV=2)
+    tensors = list(x.values())
+
+    def run():
+        o, state = call(op, "chunk", x, output_final_state=True)
+        return o, state, *torch.autograd.grad((o, state), tensors, (torch.ones_like(o), torch.ones_like(state)))
+
+    first = run()
+    for _ in range(3):
+        assert all(map(torch.equal, run(), first))
 
 
 def test_no_tokens():

@@ -29,7 +29,26 @@ ROWS = [
     ("formats mixed", lambda: kda(k=torch.zeros(2, 10, 2, 24).bfloat16()), TypeError,
      "k: expected float32 [B, T, H, K], got bfloat16 [2, 10, 2, 24]"),
     ("device", lambda: kda(q=torch.zeros(2, 10, 2, 24, device="meta")), ValueError,
-     "q: expected a tensor on cpu, got one on meta"),
+     "q: expected a tensor on cpu or cuda, got one on meta"),
+    ("devices mixed", lambda: kda(k=torch.zeros(2, 10, 2, 24, device="meta")), ValueError,
+     "k: expected a tensor on cpu or cuda, got one on meta"),
+    ("scale with a gradient", lambda: kda(scale=torch.ones((), requires_grad=True)), ValueError,
+     "scale: expected a number, which has no gradient; got a tensor that requires one"),
+    ("A_log that would get no gradient", lambda: kda(A_log=torch.zeros(4, requires_grad=True)), ValueError,
+     "A_log: expected use_gate_in_kernel=True for a tensor that requires a gradient, got False"),
+    ("dt_bias that would get no gradient", lambda: kda(dt_bias=torch.zeros(96, requires_grad=True)), ValueError,
+     "dt_bias: expected use_gate_in_kernel=True"),
+    ("gradient of offsets", lambda: packed([0.0, 10.0], torch.float32), TypeError, "cu_seqlens: expected int64"),
+    ("interval", lambda: kda(return_intermediate_states=-3), ValueError,
+     "return_intermediate_states: expected False, True or a number of tokens from 1, got -3"),
+    ("A_log not a tensor", lambda: kda(**gate, A_log=1.0), TypeError, "A_log: expected a tensor [HV], got float"),
+    ("state not a tensor", lambda: kda(initial_state=0.0), TypeError, "initial_state: expected a tensor [N, HV, K, V]"),
+    ("state with integers", lambda: kda(initial_state=torch.zeros(2, 4, 24, 16).int()), TypeError,
+     "initial_state: expected a floating tensor, got torch.int32"),
+    ("offsets not a tensor", lambda: kda(cu_seqlens=[0, 10]), TypeError, "cu_seqlens: expected a tensor [N + 1], got list"),
+    ("bound not a number", lambda: kda(**gate, A_log=torch.zeros(4), lower_bound="-5"), TypeError,
+     "lower_bound: expected a number in [-5, 0), got str"),
+    ("scale not a number", lambda: kda(scale="big"), TypeError, "scale: expected a number, got str"),
     ("tokens differ", lambda: kda(k=torch.zeros(2, 9, 2, 24)), ValueError, "k: expected f32 [B, T, H, K] = "
      "[2, 10, 2, 24], got f32 [2, 9, 2, 24]"),
     ("channels differ", lambda: kda(g=torch.zeros(2, 10, 4, 20)), ValueError, "g: expected f32 [B, T, HV, K]"),
@@ -84,3 +103,6 @@ def test_is_refused(attempt, error, words):
     with pytest.raises(error) as caught:
         attempt()
     assert words in str(caught.value)
+    frames = [frame.path for frame in caught.traceback]
+    assert "test_ops_errors.py" in str(frames[1])  # raised by the call itself, not later or elsewhere
+    assert caught.value.__cause__ is None

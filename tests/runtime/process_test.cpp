@@ -15,12 +15,16 @@
 #include <thread>
 #include <vector>
 
+#include "linnet/bundle.h"
+#include "tests/cuda/device_fixture.h"
+
 extern char** environ;
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
+using linnet::compile_ahead, linnet::Direction;
 
 // A new directory, removed with the object.
 struct Directory {
@@ -52,14 +56,16 @@ int count(const std::string& text, const std::string& part) {
 // tests/runtime/helper.cpp, running. Its stdout and stderr go to files.
 class Helper {
  public:
-  Helper(const fs::path& out, const fs::path& log, std::vector<std::string> variables) : out_(out) {
+  Helper(const fs::path& out, const fs::path& log, std::vector<std::string> variables,
+         std::string device = "cpu")
+      : out_(out) {
     for (char** variable = environ; *variable; ++variable)
       if (!std::string_view(*variable).starts_with("LINNET_")) variables.push_back(*variable);
     std::vector<char*> environment;
     for (std::string& variable : variables) environment.push_back(variable.data());
     environment.push_back(nullptr);
     std::string program = LINNET_RUNTIME_HELPER;
-    char* argv[] = {program.data(), nullptr};
+    char* argv[] = {program.data(), device.data(), nullptr};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     auto open = [&](int to, const fs::path& file) {
@@ -99,12 +105,14 @@ struct Processes {
   std::string cache = (directory.path / "cache").string();
   fs::path log = directory.path / "log";
   int started = 0;
+  std::string device = "cpu";
 
   std::unique_ptr<Helper> start(std::vector<std::string> variables = {}) {
     variables.push_back("LINNET_CACHE_DIR=" + cache);
     variables.push_back("LINNET_LOG=debug");
     variables.push_back("LINNET_THREADS=1");
-    return std::make_unique<Helper>(directory.path / std::to_string(started++), log, variables);
+    return std::make_unique<Helper>(directory.path / std::to_string(started++), log, variables,
+                                    device);
   }
   // What one prints, having ended with a code.
   std::string run(int expected, std::vector<std::string> variables = {}) {
@@ -119,7 +127,7 @@ constexpr int kKernels = 2;  // of the helper
 
 }  // namespace
 
-TEST_CASE("runtime: liblinnet.so needs neither MLIR nor LLVM") {
+TEST_CASE("runtime: liblinnet.so needs neither MLIR nor LLVM, no CUDA driver and no NVRTC") {
   FILE* pipe = popen("readelf -d '" LINNET_RUNTIME_LIBRARY "'", "r");
   REQUIRE(pipe);
   std::string text;
@@ -129,6 +137,8 @@ TEST_CASE("runtime: liblinnet.so needs neither MLIR nor LLVM") {
   CHECK(count(text, "(NEEDED)") > 0);
   CHECK(count(text, "LLVM") == 0);
   CHECK(count(text, "MLIR") == 0);
+  CHECK(count(text, "libcuda") == 0);
+  CHECK(count(text, "nvrtc") == 0);
 }
 
 TEST_CASE(
@@ -145,17 +155,59 @@ TEST_CASE(
 TEST_CASE("runtime: LINNET_JIT=0 with an empty cache says which kernel is missing") {
   Processes p;
   std::string message = p.run(2, {"LINNET_JIT=0"});
-  CHECK(count(message, "DeviceError: no kernel in the cache for: kda forward") == 1);
+  CHECK(count(message, "DeviceError: no kernel in a bundle or the cache for: kda forward") == 1);
+  CHECK(count(message, "(key ") == 1);
   CHECK(count(message, "LINNET_JIT=0") == 1);
 }
 
 TEST_CASE("runtime: a compiler that is not there, or is not one, is named") {
   Processes p;
   std::string message = p.run(2, {"LINNET_COMPILER=/nowhere/compiler.so"});
-  CHECK(count(message, "DeviceError: the compiler cannot be opened") == 1);
+  CHECK(count(message, "DeviceError: no kernel in a bundle or the cache for: kda forward") == 1);
+  CHECK(count(message, "the compiler cannot be opened") == 1);
   CHECK(count(message, "/nowhere/compiler.so") >= 1);
   message = p.run(2, {"LINNET_COMPILER=libm.so.6"});
   CHECK(count(message, "DeviceError: libm.so.6 is not Linnet's compiler") == 1);
+}
+
+TEST_CASE("runtime: a program runs from a bundle on a GPU, with neither compiler nor NVRTC there") {
+  LINNET_NEEDS_NVRTC();
+  Processes p;
+  p.device = "virtual:sm_80";
+  const std::string bundle = (p.directory.path / "bundle").string();
+  for (Direction direction : {Direction::forward, Direction::decode})
+    compile_ahead({.op = "kda", .key_dim = 16, .value_dim = 16}, {.direction = direction},
+                  "compute_80", bundle);
+  const std::vector<std::string> alone = {"LINNET_NVRTC=/nowhere",
+                                          "LINNET_COMPILER=/nowhere/compiler.so"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), alone.begin(), alone.end());
+    return more;
+  };
+  std::string bundled = p.run(0, with({"LINNET_BUNDLE=" + bundle, "LINNET_JIT=0"}));
+  CHECK(p.compiled() == 0);
+  CHECK_FALSE(fs::exists(p.cache));
+  // The same numbers as the CPU's, which were compiled here.
+  Processes cpu;
+  double forward = 0, decode = 0, expected_forward = 0, expected_decode = 0;
+  REQUIRE(std::sscanf(bundled.c_str(), "%lf %lf", &forward, &decode) == 2);
+  REQUIRE(std::sscanf(cpu.run(0).c_str(), "%lf %lf", &expected_forward, &expected_decode) == 2);
+  CHECK(forward == doctest::Approx(expected_forward).epsilon(1e-5));
+  CHECK(decode == doctest::Approx(expected_decode).epsilon(1e-5));
+  // Without the bundle there is nothing to run.
+  CHECK(count(p.run(2, with({"LINNET_JIT=0"})), "for compute_80 (key ") == 1);
+  CHECK(count(p.run(2, with({})), "the compiler cannot be opened") == 1);
+  CHECK(count(p.run(2, {"LINNET_NVRTC=/nowhere"}), "LINNET_NVRTC: expected the library") == 1);
+  CHECK(count(p.run(1, with({"LINNET_BUNDLE=/nowhere"})), "bundle: expected a directory") == 1);
+  // A byte changed anywhere in the code.
+  for (const auto& entry : fs::recursive_directory_iterator(bundle))
+    if (entry.path().filename() == "kernels.bin") {
+      std::string text = text_of(entry.path());
+      text[text.size() / 3] ^= 4;
+      std::ofstream(entry.path()) << text;
+    }
+  CHECK(count(p.run(2, with({"LINNET_BUNDLE=" + bundle})),
+              "kernels.bin: its digest is not the manifest's") == 1);
 }
 
 TEST_CASE("runtime: LINNET_THREADS that is no number of threads is refused") {

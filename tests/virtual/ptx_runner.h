@@ -47,6 +47,7 @@ class PtxRunner {
     launch.kernel = program->codes[static_cast<size_t>(program->code_index.at(kernel))].get();
     launch.grid = grid;
     launch.block = block;
+    launch.cluster = cluster;
     launch.dynamic_shared = dynamic_shared;
     launch.params.resize(std::max<size_t>(launch.kernel->param_bytes, params.size() * 8));
     if (!params.empty()) std::memcpy(launch.params.data(), params.data(), params.size() * 8);
@@ -61,6 +62,7 @@ class PtxRunner {
   DeviceMemory memory;
   std::unique_ptr<Program> program;
   const DeviceProfile* profile = nullptr;
+  Dim3 cluster{1, 1, 1};
   Settings settings;
   Findings findings;
   uint16_t serial = 0;

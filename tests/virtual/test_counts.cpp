@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "counts/counters.h"
+#include "counts/report.h"
 #include "exec/lanes.h"
 #include "ptx_runner.h"
 

@@ -107,6 +107,8 @@ TEST_CASE("float: approximate functions are correctly rounded by default") {
               [&](auto a, auto, auto) { return near(std::tanh(static_cast<double>(f32(a)))); });
   check_float("sin.approx.f32 %r9, %r0;",
               [&](auto a, auto, auto) { return near(std::sin(static_cast<double>(f32(a)))); });
+  check_float("cos.approx.f32 %r9, %r0;",
+              [&](auto a, auto, auto) { return near(std::cos(static_cast<double>(f32(a)))); });
   check_float("div.full.f32 %r9, %r0, %r1;",
               [&](auto a, auto b, auto) { return near(static_cast<double>(f32(a)) / f32(b)); });
 }

@@ -35,7 +35,12 @@ mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f2,%f3,%f4,%f5}, {%r6,%r7,
 TARGETS: .branchtargets A, B; and.b32 %r12, %r0, 1; brx.idx %r12, TARGETS;
 A: setp.gt.and.f32 %p1|%p2, %f0, %f1, !%p0; selp.b32 %r13, %r1, 5, %p1; bra C;
 B: atom.global.add.u32 %r14, [%d0+-8], %r0; mbarrier.try_wait.parity.shared.b64 %p3, [tile], %r0;
-C: st.global.v2.u32 [%d0], {%r13, %r14}; ret; }
+C: st.global.v2.u32 [%d0], {%r13, %r14};
+wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f2,%f3,%f4,%f5}, %d0, %d1, %p0, 1, -1, 0, 1;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+mapa.shared::cluster.u32 %r15, %r3, %r0; ld.shared::cluster.u32 %r16, [%r15]; mov.u32 %r17, %cluster_ctarank;
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%d0, {%r0, %r1}], [%r4];
+cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%d0, {%r0}], [%r3]; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ret; }
 .file 1 "x.cu"
 .section .debug_str { L: .b8 1,2,3 }
 )";

@@ -6,6 +6,8 @@
 
 transformers' modeling files hold each operation as a function of their own and call it by name. enable() puts a switch
 in its place: tensors Linnet can take go to Linnet, all others where they went before.
+The short convolution in front is switched too: transformers' turns its input round to channels by tokens and back, which
+on a CPU costs more than the recurrence; ours leaves it as tokens by channels, which is how Linnet reads.
 """
 
 import functools
@@ -27,6 +29,7 @@ _NAMES = {  # of the functions in its modeling files -> what they look up
     "recurrent_kimi_delta_attention": "fused_recurrent_kda",
     "torch_chunk_gated_delta_rule": "chunk_gated_delta_rule",
     "torch_recurrent_gated_delta_rule": "fused_recurrent_gated_delta_rule",
+    "causal_conv1d_fn": "causal_conv1d_fn",
 }
 _FACTORY = "use_kernel_func_from_hub_with_fallback"  # the decorator those functions have
 _FORMATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -39,7 +42,7 @@ def enable():
         _set_factory(_with_switches(getattr(hub, _FACTORY)))
     for module, name in _functions():
         if not hasattr(getattr(module, name), "linnet_original"):
-            setattr(module, name, _switch(getattr(module, name), _OURS[_NAMES[name]]))
+            setattr(module, name, _switch_for(_NAMES[name], getattr(module, name)))
 
 
 def disable():
@@ -80,12 +83,52 @@ def _with_switches(factory):
     @functools.wraps(factory)
     def decorate(func_name, *args, **kwargs):
         decorator = factory(func_name, *args, **kwargs)
-        if func_name not in _OURS:
+        if func_name not in _NAMES.values():
             return decorator
-        return lambda function: _switch(decorator(function), _OURS[func_name])
+        return lambda function: _switch_for(func_name, decorator(function))
 
     decorate.linnet_original = factory
     return decorate
+
+
+def _switch_for(name, theirs):
+    return _conv_switch(theirs) if name == "causal_conv1d_fn" else _switch(theirs, _OURS[name])
+
+
+def _convolve(out, tokens, weight, bias, start, end, silu):
+    """Rows of out: the sum over taps of a token's rows before it, times the tap's weights [C]."""
+    rows, taps = out[:, start:end], weight.t().contiguous()
+    rows.copy_(tokens[:, start:end]).mul_(taps[-1])
+    for back in range(1, taps.shape[0]):
+        first = max(start, back)
+        out[:, first:end].addcmul_(tokens[:, first - back:min(end, tokens.shape[1]) - back], taps[-1 - back])
+    if bias is not None:
+        rows.add_(bias)
+    if silu:
+        torch.nn.functional.silu(rows, inplace=True)
+
+
+def _conv_switch(theirs):
+    @functools.wraps(theirs)
+    def switch(hidden_states, weight, bias=None, activation=None, **kwargs):
+        tokens = hidden_states.transpose(1, 2)  # [B, T, C]
+        fits = tokens.device.type == "cpu" and tokens.is_contiguous() and tokens.dtype == weight.dtype
+        if not fits or tokens.shape[1] < weight.shape[-1]:
+            return theirs(hidden_states, weight, bias, activation=activation, **kwargs)
+        gradients = torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in (tokens, weight, bias))
+        in_place = activation in ("silu", "swish") and not gradients
+        out = torch.empty_like(tokens)
+        # A block of tokens stays in the cache from its first tap to its activation.
+        for start in range(0, tokens.shape[1], tokens.shape[1] if gradients else 128):
+            _convolve(out, tokens, weight, bias, start, tokens.shape[1] if gradients else start + 128, in_place)
+        if activation is not None and not in_place:
+            from transformers.activations import ACT2FN
+            out = ACT2FN[activation](out)
+        return out.transpose(1, 2)
+
+    switch.linnet_original = theirs
+    return switch
 
 
 def _switch(theirs, ours):

@@ -104,6 +104,26 @@ struct CudaRequest {
   std::string describe() const;
 };
 
+// What becomes of a law on its way to a kernel, as text: law, graph, backward, stages, decode,
+// tile, asm or cuda.
+struct ShowRequest {
+  Problem problem;
+  Direction direction = Direction::forward;
+  int64_t chunk = 64;
+  std::string stage = "graph";
+};
+
+// A graph run in float64, slowly: no code is made. Tensors are row-major, the tokens of all
+// sequences one after another.
+struct InterpretRequest {
+  Problem problem;
+  Direction direction = Direction::forward;
+  int64_t chunk = 16;  // 1: the plain recurrence
+  int64_t heads = 1, value_heads = 1;
+  std::vector<int64_t> lengths;  // of the sequences
+};
+using Numbers = std::map<std::string, std::vector<double>>;
+
 class Compiler {
  public:
   virtual ~Compiler() = default;
@@ -112,12 +132,13 @@ class Compiler {
   // The loops, tiles and blocks of a CPU kernel as text, without compiling it: alike for schedules
   // that give the same kernel.
   virtual std::string outline(const CpuRequest& request) = 0;
+  virtual std::string show(const ShowRequest& request) = 0;
+  virtual Numbers interpret(const InterpretRequest& request, const Numbers& inputs) = 0;
 };
 
-}  // namespace linnet
-
-namespace linnet {
-
+// The compiler in use, opened if it was not. Throws DeviceError if there is none, or if LINNET_JIT
+// is 0.
+Compiler& open_compiler();
 // The compiler to use from now on, for programs that contain it; others need not say anything.
 void use_compiler(Compiler* compiler);
 

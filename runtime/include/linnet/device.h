@@ -19,6 +19,9 @@ namespace linnet {
 struct DeviceOptions {
   int threads = 0;             // 0: LINNET_THREADS, or one a core
   std::shared_ptr<Pool> pool;  // the caller's own threads, instead of ours
+  // Directories of kernels compiled ahead (linnet/bundle.h), looked in before those of
+  // LINNET_BUNDLE and the cache.
+  std::vector<std::string> bundles;
 };
 
 struct BuildOptions {
@@ -46,6 +49,18 @@ struct ArgumentInfo {
   bool is_output, is_optional;
 };
 
+// A kernel of an op, for those who want to know.
+struct KernelInfo {
+  std::string what;         // it was asked for
+  std::string key;          // of its entry in the cache
+  bool from_cache = false;  // or compiled by this process
+  int64_t chunk = 0;        // tokens
+  int64_t value_block = 0;  // value channels of one call
+  int64_t loops = 0;        // over chunks; on a GPU, launches
+  int64_t bytes = 0;        // of code
+  int64_t workspace = 0;    // bytes of one chunk and head
+};
+
 class Device;
 
 // Several kernels that compute one problem. A handle: copies share. May be run by several threads
@@ -61,6 +76,8 @@ class Op {
   void run(std::initializer_list<Argument> arguments, const RunOptions& options = {}) const {
     run(std::span(arguments.begin(), arguments.size()), options);
   }
+  // Those loaded so far: some are when a call first needs them.
+  std::vector<KernelInfo> kernels() const;
   // What run needs for these arguments (their memory is not looked at but for cu_seqlens).
   size_t workspace_bytes(std::span<const Argument> arguments) const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "linnet/tensor.h"
@@ -24,6 +25,9 @@ enum class Direction { forward, backward, decode };
 
 struct Problem {
   std::string op;
+  // Empty for the ops of `linnet list`. For any other its law as text, a chunk.law of the dialect
+  // (docs/dialect.md) whose sizes are named !K, !V and !KxV.
+  std::string law;
   int64_t key_dim = 128, value_dim = 128;
   Gate gate = Gate::pre;
   // Of a bounded gate; for a pre-gated input the caller's promise, 0 meaning none.
@@ -31,11 +35,12 @@ struct Problem {
   bool has_A_log = true;  // bounded only: without it exp(A_log) is 1
   Beta beta = Beta::plain;
   bool l2norm = false;
-  DType dtype = DType::f32;        // of inputs, outputs and operands of products
-  bool tf32 = false;               // f32 only: operands of products may keep ten bits
-  DType gate_dtype = DType::f32;   // of gates and their gradients
-  DType state_dtype = DType::f32;  // of initial and final states and their gradients
-  bool state_v_first = false;      // states lie as [V, K] instead of [K, V]
+  DType dtype = DType::f32;         // of inputs, outputs and operands of products
+  bool tf32 = false;                // f32 only: operands of products may keep ten bits
+  DType gate_dtype = DType::f32;    // of gates and their gradients
+  std::optional<DType> beta_dtype;  // of strengths and their gradients; none: dtype
+  DType state_dtype = DType::f32;   // of initial and final states and their gradients
+  bool state_v_first = false;       // states lie as [V, K] instead of [K, V]
 };
 
 }  // namespace linnet

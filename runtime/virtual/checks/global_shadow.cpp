@@ -1,6 +1,7 @@
 #include "checks/global_shadow.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace linnet::vgpu {
 namespace {
@@ -50,7 +51,9 @@ std::optional<Hazard> GlobalShadow::access_cell(Access kind, uint64_t cell_addre
     hazard = Hazard{FindingKind::GlobalRace, Access::Read, cta_of(read), bytes_of(read) & bytes};
   if (kind == Access::Read) {
     const bool same = cta_of(read) == cta && launch_of(read) == launch_;
-    touches.read += launch_of(read) != launch_;
+    const uint16_t known = launch_of(read) == launch_ ? load(cell.read_bytes) : uint16_t{0};
+    touches.read += static_cast<uint64_t>(std::popcount(bytes & ~uint32_t{known}));
+    store(cell.read_bytes, static_cast<uint16_t>(known | bytes));
     store(cell.read, make_entry(cta, launch_, same ? bytes_of(read) | bytes : bytes));
     store(cell.read_fences, fences);
     return hazard;
@@ -60,7 +63,9 @@ std::optional<Hazard> GlobalShadow::access_cell(Access kind, uint64_t cell_addre
     __atomic_fetch_or(&cell.written, static_cast<uint16_t>(bytes), __ATOMIC_RELAXED);
   if (kind == Access::Write) {
     const bool same = cta_of(write) == cta && launch_of(write) == launch_;
-    touches.written += launch_of(write) != launch_;
+    const uint16_t known = launch_of(write) == launch_ ? load(cell.write_bytes) : uint16_t{0};
+    touches.written += static_cast<uint64_t>(std::popcount(bytes & ~uint32_t{known}));
+    store(cell.write_bytes, static_cast<uint16_t>(known | bytes));
     store(cell.write, make_entry(cta, launch_, same ? bytes_of(write) | bytes : bytes));
     store(cell.write_fences, fences);
   }

@@ -86,6 +86,16 @@ std::optional<Hazard> SharedShadow::access(Access kind, uint32_t address, uint32
   });
 }
 
+bool SharedShadow::access_remote(Access kind, uint32_t address, uint32_t bytes) {
+  return !for_cells(address, bytes, [&](uint32_t cell, uint32_t mask) -> std::optional<Hazard> {
+    const bool known = (cells_[cell].written & mask) == mask;
+    if (kind != Access::Read)
+      cells_[cell].written = static_cast<uint16_t>(cells_[cell].written | mask);
+    if (known || kind == Access::Write) return std::nullopt;
+    return Hazard{FindingKind::Uninitialised, Access::Read, 0, mask};
+  });
+}
+
 std::optional<Hazard> SharedShadow::begin_copy(uint32_t address, uint32_t bytes, uint32_t warp,
                                                const std::vector<uint32_t>& clocks) {
   return for_cells(address, bytes, [&](uint32_t cell, uint32_t mask) {

@@ -54,6 +54,8 @@ class SharedShadow {
     cell.written = static_cast<uint16_t>(cell.written | bytes);
     return true;
   }
+  // By another block of the cluster: false when it reads bytes nobody wrote.
+  bool access_remote(Access kind, uint32_t address, uint32_t bytes);
   // cp.async destinations: in flight from issue until the wait.
   std::optional<Hazard> begin_copy(uint32_t address, uint32_t bytes, uint32_t warp,
                                    const std::vector<uint32_t>& clocks);

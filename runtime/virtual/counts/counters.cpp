@@ -1,59 +1,24 @@
 #include "counts/counters.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
-#include <map>
 
-#include "checks/findings.h"
 #include "exec/lanes.h"
-#include "memory/device_memory.h"
 
 namespace linnet::vgpu {
-namespace {
-
-constexpr std::array<const char*, kOpClasses> kClassNames{
-    "integer", "float",     "half",        "double",       "convert",     "move",
-    "compare", "mufu",      "global_load", "global_store", "shared_load", "shared_store",
-    "local",   "constant",  "generic",     "atomic",       "async_copy",  "matrix",
-    "mma",     "warp_sync", "barrier",     "fence",        "control",     "other"};
-
-struct LineCount {
-  uint64_t issued = 0;
-  MemoryCount memory;
-};
-
-void accumulate(MemoryCount& into, const MemoryCount& from) {
-  into.lanes += from.lanes;
-  into.bytes += from.bytes;
-  into.units += from.units;
-  into.minimum += from.minimum;
-}
-
-std::string memory_json(const MemoryCount& count, const char* unit) {
-  return fmt::format("{{\"lanes\":{},\"bytes\":{},\"{}\":{},\"minimum\":{}}}", count.lanes,
-                     count.bytes, unit, count.units, count.minimum);
-}
-
-bool is_shared(OpClass kind) {
-  return kind == OpClass::SharedLoad || kind == OpClass::SharedStore || kind == OpClass::Matrix;
-}
-
-}  // namespace
-
 void Counters::reset(uint32_t ops) {
   issued.assign(ops, 0);
   memory.assign(ops, MemoryCount{});
   touches = {};
+  block_clocks = 0;
 }
 
 void Counters::add(const Counters& other) {
   touches.read += other.touches.read;
   touches.written += other.touches.written;
+  block_clocks = std::max(block_clocks, other.block_clocks);
   for (size_t i = 0; i < issued.size(); ++i) {
     issued[i] += other.issued[i];
-    accumulate(memory[i], other.memory[i]);
+    memory[i].add(other.memory[i]);
   }
 }
 
@@ -121,86 +86,6 @@ Wavefronts count_wavefronts(const uint64_t* addresses, uint32_t bytes, uint32_t 
     total.minimum += passes;
   }
   return total;
-}
-
-namespace {
-
-struct Totals {
-  uint64_t instructions = 0;
-  std::array<uint64_t, kOpClasses> issued{};
-  std::array<MemoryCount, kOpClasses> memory{};
-  std::map<std::pair<std::string, int>, LineCount> lines;
-};
-
-Totals sum_up(const LaunchReport& report) {
-  Totals totals;
-  for (const auto& code : report.program->codes) {
-    for (size_t pc = 0; pc < code->ops.size(); ++pc) {
-      const uint64_t issued = report.counters.issued[code->first_counter + pc];
-      if (!issued) continue;
-      const OpClass kind = code->ops[pc].kind;
-      const MemoryCount& memory = report.counters.memory[code->first_counter + pc];
-      totals.instructions += issued;
-      totals.issued[static_cast<size_t>(kind)] += issued;
-      accumulate(totals.memory[static_cast<size_t>(kind)], memory);
-      const SourceLocation& location = code->sources[pc].location;
-      LineCount& line = totals.lines[{report.program->file_name(location.file), location.line}];
-      line.issued += issued;
-      if (is_shared(kind)) accumulate(line.memory, memory);
-    }
-  }
-  return totals;
-}
-
-MemoryCount memory_of(const Totals& totals, std::initializer_list<OpClass> kinds) {
-  MemoryCount sum;
-  for (const OpClass kind : kinds) accumulate(sum, totals.memory[static_cast<size_t>(kind)]);
-  return sum;
-}
-
-std::string memory_report(const Totals& totals) {
-  const auto part = [&](const char* name, std::initializer_list<OpClass> kinds, const char* unit) {
-    return fmt::format(",\"{}\":{}", name, memory_json(memory_of(totals, kinds), unit));
-  };
-  return part("global_load", {OpClass::GlobalLoad, OpClass::AsyncCopy}, "sectors") +
-         part("global_store", {OpClass::GlobalStore}, "sectors") +
-         part("generic", {OpClass::Generic}, "sectors") +
-         part("local", {OpClass::Local}, "sectors") + part("atomic", {OpClass::Atomic}, "sectors") +
-         part("shared", {OpClass::SharedLoad, OpClass::SharedStore, OpClass::Matrix}, "wavefronts");
-}
-
-std::string class_report(const Totals& totals) {
-  std::string text;
-  for (size_t i = 0; i < totals.issued.size(); ++i)
-    if (totals.issued[i])
-      text += fmt::format("{}\"{}\":{}", text.empty() ? "" : ",", kClassNames[i], totals.issued[i]);
-  return text;
-}
-
-std::string line_report(const Totals& totals) {
-  std::string text;
-  for (const auto& [where, count] : totals.lines)
-    text += fmt::format(
-        "{}{{\"file\":{},\"line\":{},\"issued\":{},\"wavefronts\":{},"
-        "\"wavefronts_minimum\":{}}}",
-        text.empty() ? "" : ",", json_string(where.first), where.second, count.issued,
-        count.memory.units, count.memory.minimum);
-  return text;
-}
-
-}  // namespace
-
-std::string report_json(const LaunchReport& report) {
-  const Totals totals = sum_up(report);
-  const FirstTouches& touches = report.counters.touches;
-  return fmt::format(
-      "{{\"kernel\":{},\"grid\":[{},{},{}],\"block\":[{},{},{}],\"dynamic_shared\":{},"
-      "\"warp_instructions\":{},\"classes\":{{{}}}{},\"unique_bytes_read\":{},"
-      "\"unique_bytes_written\":{},\"lines\":[{}]}}",
-      json_string(report.kernel), report.grid[0], report.grid[1], report.grid[2], report.block[0],
-      report.block[1], report.block[2], report.dynamic_shared, totals.instructions,
-      class_report(totals), memory_report(totals), touches.read * DeviceMemory::kCellBytes,
-      touches.written * DeviceMemory::kCellBytes, line_report(totals));
 }
 
 }  // namespace linnet::vgpu

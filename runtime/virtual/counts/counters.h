@@ -15,10 +15,17 @@ struct MemoryCount {
   uint64_t bytes = 0;    // asked for by the lanes
   uint64_t units = 0;    // 32-byte sectors (global, local) or wavefronts (shared)
   uint64_t minimum = 0;  // the same for a perfect access pattern
+
+  void add(const MemoryCount& other) {
+    lanes += other.lanes;
+    bytes += other.bytes;
+    units += other.units;
+    minimum += other.minimum;
+  }
 };
 
-// Cells of 16 bytes of global memory that a launch read or wrote at least once: what it must move
-// even with a perfect cache. Known only while checks are on.
+// Bytes of global memory that a launch read or wrote at least once: what it must move even with a
+// perfect cache. Known only while checks are on.
 struct FirstTouches {
   uint64_t read = 0;
   uint64_t written = 0;
@@ -28,6 +35,7 @@ struct Counters {
   std::vector<uint64_t> issued;  // by op, over all functions of the program
   std::vector<MemoryCount> memory;
   FirstTouches touches;
+  uint64_t block_clocks = 0;  // modelled: how long one block takes alone (exec/timeline.h)
 
   void reset(uint32_t ops);
   void add(const Counters& other);
@@ -41,17 +49,5 @@ struct Wavefronts {
   uint32_t minimum = 0;
 };
 Wavefronts count_wavefronts(const uint64_t* addresses, uint32_t bytes, uint32_t mask);
-
-struct LaunchReport {
-  std::string kernel;
-  uint32_t grid[3] = {1, 1, 1};
-  uint32_t block[3] = {1, 1, 1};
-  uint32_t dynamic_shared = 0;
-  const Program* program = nullptr;
-  Counters counters;
-};
-
-// One object a launch: totals by class, memory, and a list of source lines with their counts.
-std::string report_json(const LaunchReport& report);
 
 }  // namespace linnet::vgpu

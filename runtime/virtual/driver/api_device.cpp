@@ -80,7 +80,7 @@ constexpr AttributeRow kAttributes[] = {
     CONSTANT(109, 0),  // access policy window
     FIELD(111, shared_reserved),
     CONSTANT(115, 1),  // memory pools
-    CONSTANT(120, 0),  // clusters
+    FIELD(120, cluster_launch),
 };
 
 void check_device(CUdevice device) {

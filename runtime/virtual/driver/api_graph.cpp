@@ -73,7 +73,7 @@ VGPU_API CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, cons
     CUfunction function = params->func ? params->func : params->kern;
     LaunchRequest request =
         make_request(state, function, {params->gridDimX, params->gridDimY, params->gridDimZ},
-                     {params->blockDimX, params->blockDimY, params->blockDimZ},
+                     {params->blockDimX, params->blockDimY, params->blockDimZ}, {1, 1, 1},
                      params->sharedMemBytes, params->kernelParams, params->extra);
     auto added = std::make_shared<GraphNode>();
     added->kind = NodeKind::Kernel;

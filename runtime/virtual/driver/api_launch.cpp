@@ -10,9 +10,10 @@ using namespace linnet::vgpu::driver;
 namespace {
 
 void launch(State& state, CUfunction function, const Dim3& grid, const Dim3& block, unsigned shared,
-            CUstream stream, void** params, void** extra) {
+            CUstream stream, void** params, void** extra, const Dim3& cluster = {1, 1, 1}) {
   state.check_failure();
-  LaunchRequest request = make_request(state, function, grid, block, shared, params, extra);
+  LaunchRequest request =
+      make_request(state, function, grid, block, cluster, shared, params, extra);
   state.submit(stream, NodeKind::Kernel,
                [&state, request = std::move(request)] { run_request(state, request); });
 }
@@ -55,16 +56,15 @@ VGPU_API CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction func
                                    void** extra) {
   return guarded_context("cuLaunchKernelEx", [&](State& state) {
     required(config, "config");
+    Dim3 cluster{1, 1, 1};
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       const CUlaunchAttribute& attribute = config->attrs[i];
-      if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
-      const unsigned* cluster = attribute.value.cluster;
-      if (cluster[0] * cluster[1] * cluster[2] > 1)
-        throw DriverError(CUDA_ERROR_NOT_SUPPORTED, "clusters of more than one block");
+      if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+        std::copy_n(attribute.value.cluster, 3, cluster.begin());
     }
     launch(state, function, {config->gridDimX, config->gridDimY, config->gridDimZ},
            {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
-           config->hStream, params, extra);
+           config->hStream, params, extra, cluster);
   });
 }
 

@@ -1,4 +1,6 @@
 // What a real driver does not have: settings, findings, counts and the text of the last error.
+#include <algorithm>
+
 #include "driver/boundary.h"
 #include "linnet_virtual.h"
 
@@ -32,8 +34,18 @@ VGPU_API const char* linnet_virtual_counts() {
   State& state = State::get();
   const std::lock_guard<std::recursive_mutex> lock(state.mutex);
   std::string text = "[";
-  for (const std::string& report : state.reports) text += (text.size() > 1 ? "," : "") + report;
+  for (const FinishedLaunch& launch : state.reports)
+    text += (text.size() > 1 ? "," : "") + launch.json;
   return keep(text + "]");
+}
+
+VGPU_API int linnet_virtual_launches(linnet_virtual_launch* out, int capacity) {
+  State& state = State::get();
+  const std::lock_guard<std::recursive_mutex> lock(state.mutex);
+  const size_t count = std::min(state.reports.size(), static_cast<size_t>(std::max(0, capacity)));
+  for (size_t i = 0; i < count && out; ++i)
+    out[i] = state.reports[state.reports.size() - count + i].record;
+  return static_cast<int>(count);
 }
 
 VGPU_API int linnet_virtual_set(const char* name, const char* value) {

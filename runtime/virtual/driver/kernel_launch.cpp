@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "counts/report.h"
 #include "driver/boundary.h"
 
 namespace linnet::vgpu::driver {
@@ -45,6 +46,28 @@ void check_geometry(const State& state, const FunctionHandle& function, const Di
                     total, state.profile->shared_per_block_optin));
 }
 
+// What the kernel was compiled for, or what the launch asks for; it must divide the grid.
+Dim3 cluster_of(const State& state, const FunctionHandle& function, const Dim3& grid,
+                const Dim3& asked) {
+  constexpr uint32_t kMostBlocks = 8;  // more need an attribute we do not have
+  const uint32_t* fixed = function.code->bounds.cluster;
+  const bool asks = asked[0] * asked[1] * asked[2] > 1;
+  Dim3 cluster = asked;
+  if (fixed[0]) cluster = {fixed[0], std::max(1u, fixed[1]), std::max(1u, fixed[2])};
+  if (fixed[0] && asks && cluster != asked)
+    invalid_value(fmt::format("'{}' was compiled for clusters of {} x {} x {}", function.code->name,
+                              cluster[0], cluster[1], cluster[2]));
+  const uint32_t blocks = cluster[0] * cluster[1] * cluster[2];
+  if (blocks > 1 && state.profile->major < 9)
+    throw DriverError(CUDA_ERROR_NOT_SUPPORTED, "clusters need sm_90");
+  if (blocks > kMostBlocks)
+    invalid_value(fmt::format("clusters of {} blocks; 8 are the most", blocks));
+  for (size_t i = 0; i < 3; ++i)
+    if (cluster[i] == 0 || grid[i] % cluster[i])
+      invalid_value("the cluster does not divide the grid");
+  return cluster;
+}
+
 std::vector<uint8_t> copy_params(const Code& code, void** params, void** extra) {
   std::vector<uint8_t> bytes(code.param_bytes, 0);
   if (extra && !params) {
@@ -72,11 +95,11 @@ void finish(State& state, const Launch& launch, Counters counters) {
   report.kernel = launch.kernel->name;
   std::copy(launch.grid.begin(), launch.grid.end(), report.grid);
   std::copy(launch.block.begin(), launch.block.end(), report.block);
-  report.dynamic_shared = launch.dynamic_shared;
+  report.shared_bytes = launch.shared_bytes();
   report.program = launch.program;
   report.counters = std::move(counters);
-  if (state.reports.size() >= kReportsKept) state.reports.erase(state.reports.begin());
-  state.reports.push_back(report_json(report));
+  if (state.reports.size() >= kReportsKept) state.reports.pop_front();
+  state.reports.push_back({launch_record(report), report_json(report)});
 }
 
 }  // namespace
@@ -93,7 +116,8 @@ int estimated_registers(const Code& code) {
 }
 
 LaunchRequest make_request(State& state, FunctionHandle* function, const Dim3& grid,
-                           const Dim3& block, unsigned shared_bytes, void** params, void** extra) {
+                           const Dim3& block, const Dim3& cluster, unsigned shared_bytes,
+                           void** params, void** extra) {
   required(function, "function");
   const bool known = state.modules.count(function->module) != 0;
   if (!known) throw DriverError(CUDA_ERROR_INVALID_HANDLE, "not a valid function handle");
@@ -102,6 +126,7 @@ LaunchRequest make_request(State& state, FunctionHandle* function, const Dim3& g
   request.function = function;
   request.grid = grid;
   request.block = block;
+  request.cluster = cluster_of(state, *function, grid, cluster);
   request.dynamic_shared = shared_bytes;
   request.params = copy_params(*function->code, params, extra);
   return request;
@@ -114,6 +139,7 @@ void run_request(State& state, const LaunchRequest& request) {
   launch.kernel = request.function->code;
   launch.grid = request.grid;
   launch.block = request.block;
+  launch.cluster = request.cluster;
   launch.dynamic_shared = request.dynamic_shared;
   launch.params = request.params;
   launch.settings = state.settings;

@@ -9,13 +9,15 @@ struct LaunchRequest {
   FunctionHandle* function = nullptr;
   Dim3 grid{1, 1, 1};
   Dim3 block{1, 1, 1};
+  Dim3 cluster{1, 1, 1};
   uint32_t dynamic_shared = 0;
   std::vector<uint8_t> params;
 };
 
 // Throws DriverError for a launch the device would refuse.
 LaunchRequest make_request(State& state, FunctionHandle* function, const Dim3& grid,
-                           const Dim3& block, unsigned shared_bytes, void** params, void** extra);
+                           const Dim3& block, const Dim3& cluster, unsigned shared_bytes,
+                           void** params, void** extra);
 // Runs the kernel; what goes wrong in it is reported by later calls, as on a device.
 void run_request(State& state, const LaunchRequest& request);
 

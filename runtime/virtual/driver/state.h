@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "driver/cuda_types.h"
 #include "exec/launch.h"
 #include "exec/program.h"
+#include "linnet_virtual.h"
 #include "memory/device_memory.h"
 #include "profile.h"
 #include "settings.h"
@@ -91,6 +93,12 @@ struct GraphExec {
   std::vector<std::shared_ptr<GraphNode>> nodes;
 };
 
+// What is kept of a launch: numbers, and everything as JSON.
+struct FinishedLaunch {
+  linnet_virtual_launch record;
+  std::string json;
+};
+
 class State {
  public:
   static State& get();
@@ -117,7 +125,7 @@ class State {
   CUresult failure = CUDA_SUCCESS;
   std::string failure_text;
   uint16_t launch_serial = 0;
-  std::vector<std::string> reports;  // JSON of the last launches
+  std::deque<FinishedLaunch> reports;  // the last launches
 
   std::set<Context*> contexts;
   std::set<ModuleHandle*> modules;

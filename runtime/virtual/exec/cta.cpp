@@ -6,6 +6,7 @@
 #include <bit>
 #include <numeric>
 
+#include "exec/cluster.h"
 #include "exec/report.h"
 
 namespace linnet::vgpu {
@@ -23,13 +24,15 @@ void join(std::vector<uint32_t>& into, const std::vector<uint32_t>& other) {
 
 }  // namespace
 
-Cta::Cta(Launch& launch_in, Counters& counters_in, uint64_t linear_index)
+Cta::Cta(Launch& launch_in, Counters& counters_in, Cluster& cluster_in, uint32_t rank_in,
+         const Dim3& block_in)
     : launch(launch_in),
       counters(counters_in),
-      linear(static_cast<uint32_t>(linear_index)),
-      random_(launch_in.settings.seed * 0x9e3779b97f4a7c15ull + linear_index) {
-  const Dim3& grid = launch.grid;
-  block = {linear % grid[0], linear / grid[0] % grid[1], linear / grid[0] / grid[1]};
+      cluster(cluster_in),
+      rank(rank_in),
+      block(block_in),
+      linear(block[0] + launch.grid[0] * (block[1] + launch.grid[1] * block[2])),
+      random_(launch_in.settings.seed * 0x9e3779b97f4a7c15ull + linear) {
   shared.resize_zeroed(launch.shared_bytes() + 16);
   const uint32_t threads = launch.threads();
   const uint32_t warp_count = (threads + kLanes - 1) / kLanes;
@@ -40,6 +43,9 @@ Cta::Cta(Launch& launch_in, Counters& counters_in, uint64_t linear_index)
     warps_.push_back(std::make_unique<Warp>(*this, launch, i, mask, counters.issued.data()));
     warps_.back()->clock.assign(warp_count, 0);
     warps_.back()->clock[i] = 1;
+    // All blocks do the same in the kernels this is made for: the first stands for them.
+    if (launch.settings.counts && linear == 0)
+      warps_.back()->timeline = std::make_unique<Timeline>(*launch.profile, warp_count);
   }
 }
 
@@ -62,8 +68,13 @@ bool Cta::run(uint64_t slice) {
       any_ran |= warp.executed != before;
       all_done &= status == WarpStatus::Done;
     }
-    if (all_done) return true;
-    if (!any_ran) report_deadlock();
+    if (all_done) {
+      note_end();
+      return true;
+    }
+    const bool alone = cluster.size() == 1;
+    if (!any_ran && alone) report_deadlock();
+    if (!any_ran) return false;
     const bool waits_for_others = check_spinning(progress_before, executed_before);
     if (executed > launch.settings.watchdog)
       fault(*warps_[order[0]], FindingKind::Deadlock, 0, 0,
@@ -71,6 +82,12 @@ bool Cta::run(uint64_t slice) {
     if (waits_for_others) return false;
   }
   return false;
+}
+
+void Cta::note_end() {
+  for (const auto& warp : warps_)
+    if (warp->timeline)
+      counters.block_clocks = std::max(counters.block_clocks, warp->timeline->end());
 }
 
 // Polling loops execute, so a hang is many short rounds in which nobody changed anything. A few
@@ -81,6 +98,7 @@ bool Cta::check_spinning(uint64_t progress_before, uint64_t executed_before) {
   idle_rounds_ = polled_only ? idle_rounds_ + 1 : 0;
   quiet_rounds_ = quiet ? quiet_rounds_ + 1 : 0;
   if (idle_rounds_ > kIdleRounds) report_deadlock();
+  if (quiet && cluster.size() > 1) return true;
   if (polled_only || quiet_rounds_ < kQuietRounds) return false;
   quiet_rounds_ = 0;
   return true;
@@ -128,6 +146,7 @@ void Cta::arrive(Warp& warp, const Op& op, uint32_t mask, const BarrierArrival& 
   join(barrier.clock, warp.clock);
   ++warp.clock[warp.index];
   ++progress;
+  if (warp.timeline) barrier.time = std::max(barrier.time, warp.timeline->arrive());
   if (arrival.waits) warp.wait_at_barrier(op, arrival.id, mask);
   try_release(arrival.id);
 }
@@ -156,15 +175,34 @@ void Cta::try_release(uint32_t id) {
       }
     });
     if (!released) continue;
+    if (warp->timeline) warp->timeline->resume(done.time);
     join(warp->clock, done.clock);
     ++warp->clock[warp->index];
   }
   if (whole && launch.settings.checks) shadow.next_generation();
 }
 
+void Cta::cluster_barrier_opened() {
+  std::vector<uint32_t> all;
+  uint64_t time = 0;
+  for (const auto& warp : warps_) {
+    join(all, warp->clock);
+    if (warp->timeline) time = std::max(time, warp->timeline->arrive());
+  }
+  for (const auto& warp : warps_) {
+    warp->clock = all;
+    ++warp->clock[warp->index];
+    warp->release_cluster();
+    if (warp->timeline) warp->timeline->resume(time);
+  }
+  ++progress;
+  if (launch.settings.checks) shadow.next_generation();
+}
+
 void Cta::lanes_exited() {
   for (uint32_t id = 0; id < barriers_.size(); ++id)
     if (barriers_[id].arrived) try_release(id);
+  cluster.lanes_exited();
 }
 
 }  // namespace linnet::vgpu

@@ -24,6 +24,7 @@ struct CtaBarrier {
   bool all = true;
   bool any = false;
   std::vector<uint32_t> clock;
+  uint64_t time = 0;  // of the last arrival, on the timeline
 };
 
 // What a barrier instruction asks for.
@@ -35,21 +36,30 @@ struct BarrierArrival {
   uint32_t predicate = 0;  // bar.red: one bit a lane
 };
 
+class Cluster;
+
 class Cta {
  public:
-  Cta(Launch& launch, Counters& counters, uint64_t linear_index);
+  Cta(Launch& launch, Counters& counters, Cluster& cluster, uint32_t rank, const Dim3& block);
 
-  // Runs the warps in turns; true when all have ended, false after `slice` instructions.
+  // Runs the warps in turns; true when all have ended, false after `slice` instructions or when
+  // other blocks have to run first.
   bool run(uint64_t slice);
 
   void arrive(Warp& warp, const Op& op, uint32_t mask, const BarrierArrival& arrival);
   // Called when lanes end: barriers may now be complete without them.
   void lanes_exited();
+  // All threads of the cluster have arrived: those who waited go on.
+  void cluster_barrier_opened();
+  uint32_t live_threads() const;
+  [[noreturn]] void report_deadlock();
 
   Launch& launch;
   Counters& counters;
-  uint32_t linear;
+  Cluster& cluster;
+  uint32_t rank;  // in the cluster
   Dim3 block;
+  uint32_t linear;
   AlignedBytes shared;
   SharedShadow shadow;
   std::unordered_map<uint32_t, Mbarrier> mbarriers;  // by shared address
@@ -58,8 +68,7 @@ class Cta {
 
  private:
   void try_release(uint32_t id);
-  uint32_t live_threads() const;
-  [[noreturn]] void report_deadlock();
+  void note_end();
   bool check_spinning(uint64_t progress_before, uint64_t executed_before);
 
   std::array<CtaBarrier, 16> barriers_;

@@ -91,7 +91,28 @@ Slot OpBuilder::dst(const Operand& operand, int bytes) {
   if (operand.kind == OperandKind::Sink) return scratch(bytes);
   if (operand.kind != OperandKind::Register || operand.negated) fail("destination is no register");
   check_width(operand, bytes);
-  return function_.register_slot(operand.reg);
+  return written(function_.register_slot(operand.reg));
+}
+
+Slot OpBuilder::written(Slot slot) {
+  writes_.push_back(slot / kSlotAlign);
+  return slot;
+}
+
+Slot OpBuilder::read(Slot slot) {
+  if (!(slot & kConstantSlot)) reads_.push_back(slot / kSlotAlign);
+  return slot;
+}
+
+void OpBuilder::emit() {
+  auto& used = function_.code().used;
+  use.first = static_cast<uint32_t>(used.size());
+  if (op.guard != kNoSlot) read(op.guard);
+  use.reads = static_cast<uint16_t>(reads_.size());
+  use.writes = static_cast<uint16_t>(writes_.size());
+  used.insert(used.end(), reads_.begin(), reads_.end());
+  used.insert(used.end(), writes_.begin(), writes_.end());
+  function_.emit(op, use, in);
 }
 
 Slot OpBuilder::wide_dst(const Operand& operand, int bytes, int& actual) {
@@ -100,7 +121,7 @@ Slot OpBuilder::wide_dst(const Operand& operand, int bytes, int& actual) {
   if (operand.kind != OperandKind::Register || operand.negated) fail("destination is no register");
   actual = type_bytes(function_.register_type(operand.reg));
   if (actual < bytes || actual == 0) fail("destination register is too narrow");
-  return function_.register_slot(operand.reg);
+  return written(function_.register_slot(operand.reg));
 }
 
 Slot OpBuilder::src(const Operand& operand, Type type) {
@@ -111,6 +132,10 @@ Slot OpBuilder::src(const Operand& operand, Type type) {
 }
 
 Slot OpBuilder::wide_src(const Operand& operand, Type type, int& actual) {
+  return read(plain_src(operand, type, actual));
+}
+
+Slot OpBuilder::plain_src(const Operand& operand, Type type, int& actual) {
   actual = type_bytes(type);
   if (operand.negated) fail("'!' on an operand that is no predicate");
   switch (operand.kind) {
@@ -144,7 +169,7 @@ Slot OpBuilder::pred_dst(const Operand& operand) {
   if (operand.kind != OperandKind::Register || function_.register_type(operand.reg) != Type::Pred ||
       operand.negated)
     fail("destination is no predicate");
-  return function_.register_slot(operand.reg);
+  return written(function_.register_slot(operand.reg));
 }
 
 Slot OpBuilder::pred_src(const Operand& operand, bool& negated) {
@@ -152,7 +177,7 @@ Slot OpBuilder::pred_src(const Operand& operand, bool& negated) {
   if (operand.kind == OperandKind::Immediate) return constant(operand.bits ? ~uint64_t{0} : 0, 4);
   if (operand.kind != OperandKind::Register || function_.register_type(operand.reg) != Type::Pred)
     fail("operand is no predicate");
-  return function_.register_slot(operand.reg);
+  return read(function_.register_slot(operand.reg));
 }
 
 uint64_t OpBuilder::immediate(size_t i) const {
@@ -165,7 +190,7 @@ void OpBuilder::address(const Operand& operand, Space space) {
   if (operand.kind != OperandKind::Memory) fail("operand is no address");
   op.imm = operand.offset;
   if (operand.reg >= 0) {
-    op.a = function_.register_slot(operand.reg);
+    op.a = read(function_.register_slot(operand.reg));
     op.aux = static_cast<uint16_t>(type_bytes(function_.register_type(operand.reg)));
     const bool narrow = op.aux == 4 && space != Space::Generic && space != Space::Global;
     if (op.aux != 8 && !narrow) fail("address register has a wrong width");
@@ -186,11 +211,11 @@ Slot OpBuilder::address_value(const Operand& operand) {
   OpBuilder part(function_, in);
   part.address(operand, Space::Shared);
   part.op.run = address_sum_handler();
-  part.op.dst = scratch(8);
+  part.op.dst = part.written(scratch(8));
   part.op.guard = op.guard;
   part.op.kind = OpClass::Integer;
-  function_.emit(part.op, in);
-  return part.op.dst;
+  part.emit();
+  return read(part.op.dst);
 }
 
 void OpBuilder::list_add(uint32_t value) {
@@ -217,15 +242,21 @@ void OpBuilder::list_src(const Operand& operand, Type type, size_t count) {
 Slot OpBuilder::scratch(int bytes) { return function_.scratch(bytes); }
 Slot OpBuilder::constant(uint64_t bits, int bytes) { return function_.constant(bits, bytes); }
 
+Slot OpBuilder::emit_hidden(Op hidden, int bytes) {
+  OpBuilder front(function_, in);
+  front.op = hidden;
+  front.op.dst = front.written(scratch(bytes));
+  front.emit();
+  return front.op.dst;
+}
+
 Slot OpBuilder::emit_hidden(Handler run, int bytes, int64_t imm) {
   Op hidden;
   hidden.run = run;
-  hidden.dst = scratch(bytes);
   hidden.width = static_cast<uint8_t>(bytes);
   hidden.imm = imm;
   hidden.kind = OpClass::Move;
-  function_.emit(hidden, in);
-  return hidden.dst;
+  return emit_hidden(hidden, bytes);
 }
 
 // ---- FunctionDecoder ----
@@ -249,7 +280,7 @@ void FunctionDecoder::run() {
       builder.op.guard_negated = instruction.guard_negated;
     }
     decode(builder);
-    if (builder.op.run) emit(builder.op, instruction);
+    if (builder.op.run) builder.emit();
   }
   pc_of_instruction_.push_back(next_pc());
   // Falling off the end of a body means returning.
@@ -258,7 +289,7 @@ void FunctionDecoder::run() {
   end.form = match_instruction("ret", {}, 0, function_.line);
   OpBuilder last(*this, end);
   find_decoder("ret")(last);
-  emit(last.op, end);
+  last.emit();
   resolve_branches();
   finish_constants();
 }
@@ -345,9 +376,10 @@ void FunctionDecoder::finish_constants() {
   std::copy(constant_bytes_.begin(), constant_bytes_.end(), code_.constants.data.get());
 }
 
-int FunctionDecoder::emit(const Op& op, const Instruction& instruction) {
+int FunctionDecoder::emit(const Op& op, const OpUse& use, const Instruction& instruction) {
   const int pc = next_pc();
   code_.ops.push_back(op);
+  code_.uses.push_back(use);
   const std::string text = instruction.form.text();
   const auto [entry, fresh] = text_index_.emplace(text, static_cast<uint32_t>(code_.texts.size()));
   if (fresh) code_.texts.push_back(text);

@@ -41,6 +41,7 @@ class OpBuilder {
 
   const Instruction& in;
   Op op;
+  OpUse use;  // but for the registers, which are noted as they are asked for
 
   Type type(std::string_view slot = "type") const { return in.form.type(slot); }
   bool has(std::string_view slot) const { return in.form.has(slot); }
@@ -71,14 +72,20 @@ class OpBuilder {
 
   Slot scratch(int bytes);
   Slot constant(uint64_t bits, int bytes);
-  Slot emit_hidden(Handler run, int bytes,
-                   int64_t imm);  // an op in front that fills a scratch slot
+  // An op in front that fills a scratch slot.
+  Slot emit_hidden(Op hidden, int bytes);
+  Slot emit_hidden(Handler run, int bytes, int64_t imm);
   FunctionDecoder& function() { return function_; }
+  void emit();  // appends the op
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
   void check_width(const Operand& operand, int bytes) const;
+  Slot plain_src(const Operand& operand, Type type, int& actual);
+  Slot written(Slot slot);
+  Slot read(Slot slot);
   FunctionDecoder& function_;
+  std::vector<uint32_t> reads_, writes_;
 };
 
 // Slot of a register a function declares in its parameter list, known before it is decoded.
@@ -108,7 +115,7 @@ class FunctionDecoder {
   const SymbolValue* find_symbol(std::string_view name) const;
   Slot constant(uint64_t bits, int bytes);
   Slot scratch(int bytes);
-  int emit(const Op& op, const Instruction& instruction);
+  int emit(const Op& op, const OpUse& use, const Instruction& instruction);
   // Branch targets are labels until all instructions have their place.
   void add_flow(int pc, Flow flow) { flows_[pc] = std::move(flow); }
   int next_pc() const { return static_cast<int>(code_.ops.size()); }

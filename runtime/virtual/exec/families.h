@@ -23,6 +23,7 @@ std::span<const DecodeRow> warp_family();
 std::span<const DecodeRow> barrier_family();
 std::span<const DecodeRow> matrix_family();
 std::span<const DecodeRow> mma_family();
+std::span<const DecodeRow> wgmma_family();
 std::span<const DecodeRow> async_family();
 std::span<const DecodeRow> mbarrier_family();
 
@@ -30,7 +31,8 @@ inline std::vector<std::span<const DecodeRow>> decoder_families() {
   return {arithmetic_family(), integer_family(), bits_family(),  compare_family(),
           convert_family(),    approx_family(),  move_family(),  memory_family(),
           atomic_family(),     control_family(), warp_family(),  barrier_family(),
-          matrix_family(),     mma_family(),     async_family(), mbarrier_family()};
+          matrix_family(),     mma_family(),     wgmma_family(), async_family(),
+          mbarrier_family()};
 }
 
 // Decoders of one type class, called by arithmetic_family for opcodes that several classes share.

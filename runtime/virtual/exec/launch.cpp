@@ -5,7 +5,7 @@
 #include <exception>
 #include <thread>
 
-#include "exec/cta.h"
+#include "exec/cluster.h"
 
 namespace linnet::vgpu {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kSlice = 4'000'000;
 constexpr size_t kMaxResident = 2048;
 
-// Takes CTAs from a common counter and runs them; several stay resident when they wait for each
+// Takes clusters from a common counter and runs them; several stay resident when they wait for each
 // other.
 class Worker {
  public:
@@ -39,9 +39,9 @@ class Worker {
   void loop() {
     while (!stop_.load(std::memory_order_relaxed)) {
       const bool room = resident_.size() < kMaxResident;
-      const uint64_t index = room ? next_.fetch_add(1) : launch_.ctas();
-      if (index < launch_.ctas())
-        resident_.push_back(std::make_unique<Cta>(launch_, counters, index));
+      const uint64_t index = room ? next_.fetch_add(1) : launch_.clusters();
+      if (index < launch_.clusters())
+        resident_.push_back(std::make_unique<Cluster>(launch_, counters, index));
       else if (resident_.empty())
         return;
       else
@@ -53,14 +53,14 @@ class Worker {
   Launch& launch_;
   std::atomic<uint64_t>& next_;
   std::atomic<bool>& stop_;
-  std::deque<std::unique_ptr<Cta>> resident_;
+  std::deque<std::unique_ptr<Cluster>> resident_;
 };
 
 size_t worker_count(const Launch& launch) {
   const auto cores = static_cast<size_t>(std::max(1u, std::thread::hardware_concurrency()));
   const size_t wanted =
       launch.settings.threads > 0 ? static_cast<size_t>(launch.settings.threads) : cores;
-  return static_cast<size_t>(std::min<uint64_t>(wanted, launch.ctas()));
+  return static_cast<size_t>(std::min<uint64_t>(wanted, launch.clusters()));
 }
 
 }  // namespace

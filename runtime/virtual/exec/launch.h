@@ -25,6 +25,7 @@ struct Launch {
   const Code* kernel = nullptr;
   Dim3 grid{1, 1, 1};
   Dim3 block{1, 1, 1};
+  Dim3 cluster{1, 1, 1};  // blocks; divides the grid
   uint32_t dynamic_shared = 0;
   std::vector<uint8_t> params;
 
@@ -42,6 +43,7 @@ struct Launch {
 
   uint32_t threads() const { return block[0] * block[1] * block[2]; }
   uint64_t ctas() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
+  uint64_t clusters() const { return ctas() / (cluster[0] * cluster[1] * cluster[2]); }
   uint32_t shared_bytes() const { return dynamic_shared_offset + dynamic_shared; }
 };
 

@@ -14,6 +14,8 @@ class Cta;
 struct BulkCopy {
   uint32_t shared_address = 0;
   uint32_t warp = 0;
+  uint32_t span = 0;    // of the swizzle (exec/swizzle.h)
+  bool remote = false;  // another block of the cluster asked for it
   std::vector<uint8_t> data;
 };
 
@@ -39,7 +41,7 @@ struct Mbarrier {
 // The object at a shared address of the running lane; a fault when it was never initialised.
 Mbarrier& find_mbarrier(Warp& warp, int lane, uint64_t address);
 // `count` arrivals of one lane; its warp's past is now visible to those who wait for the phase.
-void arrive_mbarrier(Warp& warp, Mbarrier& barrier, uint32_t count);
+void arrive_mbarrier(Warp& warp, int lane, uint64_t address, uint32_t count);
 // Generic addresses of shared memory are accepted as well as offsets.
 uint64_t shared_offset(uint64_t address);
 

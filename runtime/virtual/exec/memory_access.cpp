@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "exec/cluster.h"
 #include "exec/report.h"
 
 namespace linnet::vgpu {
@@ -176,9 +177,39 @@ void report_shared_hazard(Warp& warp, const Hazard& hazard, int lane, uint32_t a
   report(warp, hazard.kind, lane, address, hazard_text(hazard, kind, "warp"));
 }
 
+// Shared memory of other blocks of the cluster: bounds and contents are checked, races are not.
+void resolve_remote(Warp& warp, LaneAccess& access) {
+  const uint32_t size = warp.launch.shared_bytes();
+  active_lanes(access.mask, [&](int lane) {
+    Cta& owner = block_of(warp, lane, access.address[lane]);
+    const uint32_t offset = offset_bits(access.address[lane]);
+    if (offset > size || size - offset < access.bytes)
+      fault(warp, FindingKind::SharedBounds, lane, access.address[lane],
+            fmt::format("{} of {} bytes at offset {} of {} bytes of block {}'s shared memory",
+                        verb(access.kind), access.bytes, offset, size, owner.rank));
+    if (warp.launch.settings.checks) {
+      const bool known = owner.shadow.access_remote(access.kind, offset, access.bytes);
+      if (!known)
+        report(warp, FindingKind::Uninitialised, lane, access.address[lane],
+               fmt::format("{} of shared memory of block {} that nothing has written",
+                           verb(access.kind), owner.rank));
+    }
+    if (access.kind != Access::Read) ++owner.progress;
+    access.host[lane] = owner.shared.data.get() + offset;
+  });
+  const uint8_t* any = access.host[std::countr_zero(access.mask)];
+  for (int lane = 0; lane < kLanes; ++lane)
+    if (!lane_in(access.mask, lane)) access.host[lane] = const_cast<uint8_t*>(any);
+}
+
 void resolve_shared(Warp& warp, LaneAccess& access) {
   access.fill_inactive();
   check_alignment(warp, access);
+  if (warp.cta.cluster.size() > 1) {
+    uint32_t numbers = 0;
+    for (int lane = 0; lane < kLanes; ++lane) numbers |= rank_bits(access.address[lane]);
+    if (numbers) return resolve_remote(warp, access);
+  }
   const uint32_t size = warp.launch.shared_bytes();
   uint64_t high = 0;
   for (int lane = 0; lane < kLanes; ++lane) high = std::max(high, access.address[lane]);

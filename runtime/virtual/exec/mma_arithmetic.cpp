@@ -64,33 +64,44 @@ struct Exponents {
 
 typedef int16_t Short16 __attribute__((vector_size(32)));
 
-int32_t factor_exponent(float value, int smallest) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value) & 0x7fff'ffffu;
-  const int32_t exponent = std::max(static_cast<int32_t>(bits >> 23) - 127, smallest);
-  return bits == 0 ? kZeroExponent : exponent;
+Int8 factor_exponents(const float* values, int smallest) {
+  Int8 bits;
+  std::memcpy(&bits, values, sizeof bits);
+  bits &= 0x7fffffff;
+  const Int8 field = (bits >> 23) - 127;
+  const Int8 exponent = field > smallest ? field : Int8{} + smallest;
+  return bits == 0 ? Int8{} + kZeroExponent : exponent;
+}
+
+int32_t largest_of(Int8 values) {
+  int32_t all[8];
+  std::memcpy(all, &values, sizeof all);
+  return *std::max_element(all, all + 8);
 }
 
 // False when a factor is not finite or a product might leave the range of f32.
 template <int Depth>
 bool find_exponents(const MmaTile& tile, Exponents& exponents) {
   const int smallest = tile.smallest_exponent;
-  int32_t top_a = kZeroExponent, top_b = kZeroExponent;
+  Int8 top_a = Int8{} + kZeroExponent, top_b = top_a;
   for (int pair = 0; pair < 8; ++pair)
-    for (int k = 0; k < Depth; ++k) {
-      const int32_t even = factor_exponent(tile.a[2 * pair][k], smallest);
-      const int32_t odd = factor_exponent(tile.a[2 * pair + 1][k], smallest);
-      exponents.a[pair][k] =
-          static_cast<uint32_t>(odd) << 16 | (static_cast<uint32_t>(even) & 0xffff);
-      top_a = std::max(top_a, std::max(even, odd));
+    for (int k = 0; k < Depth; k += 8) {
+      const Int8 even = factor_exponents(tile.a[2 * pair] + k, smallest);
+      const Int8 odd = factor_exponents(tile.a[2 * pair + 1] + k, smallest);
+      const Int8 both = (odd << 16) | (even & 0xffff);
+      std::memcpy(exponents.a[pair] + k, &both, sizeof both);
+      Int8 larger = even > odd ? even : odd;
+      for (int i = Depth - k; i < 8; ++i) larger[i] = kZeroExponent;  // nobody filled these
+      top_a = larger > top_a ? larger : top_a;
     }
-  for (int k = 0; k < Depth; ++k)
-    for (int column = 0; column < 8; ++column) {
-      const int32_t exponent = factor_exponent(tile.b[k][column], smallest);
-      const auto bits = static_cast<uint32_t>(exponent);
-      exponents.b[k][column] = bits << 16 | (bits & 0xffff);
-      top_b = std::max(top_b, exponent);
-    }
-  return top_a + top_b <= kHighestAlignment && top_a < 128 && top_b < 128;
+  for (int k = 0; k < Depth; ++k) {
+    const Int8 exponent = factor_exponents(tile.b[k], smallest);
+    const Int8 twice = (exponent << 16) | (exponent & 0xffff);
+    std::memcpy(exponents.b[k], &twice, sizeof twice);
+    top_b = exponent > top_b ? exponent : top_b;
+  }
+  const int32_t a = largest_of(top_a), b = largest_of(top_b);
+  return a + b <= kHighestAlignment && a < 128 && b < 128;
 }
 
 Float8 power_of_two(Int8 exponent) { return (Float8)((exponent + 127) << 23); }

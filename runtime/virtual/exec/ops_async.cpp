@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "exec/cta.h"
+#include "exec/bulk.h"
 #include "exec/families.h"
 #include "exec/memory_access.h"
 #include "exec/report.h"
@@ -123,9 +123,8 @@ void arrive_after_copies(Warp& warp, const Op& op, uint32_t mask) {
   gather_addresses(warp, op, addresses);
   active_lanes(mask, [&](int lane) {
     land_everything(warp, lane);
-    Mbarrier& barrier = find_mbarrier(warp, lane, addresses[lane]);
     // Without .noinc the arrival was first added to the count, so it changes nothing.
-    arrive_mbarrier(warp, barrier, op.flags ? 1 : 0);
+    arrive_mbarrier(warp, lane, addresses[lane], op.flags ? 1 : 0);
   });
   ++warp.clock[warp.index];
 }
@@ -148,23 +147,18 @@ void decode_copy(OpBuilder& b) {
     b.fail("too many operands");
   }
   b.op.run = copy;
+  b.use.async = AsyncRole::Copy;
 }
 
 // ---- cp.async.bulk ----
 
-uint32_t check_bulk(Warp& warp, int lane, uint64_t shared, uint64_t global, uint32_t bytes) {
+void check_bulk_alignment(Warp& warp, int lane, uint64_t shared, uint64_t global, uint32_t bytes) {
   if (bytes % 16 || shared % 16 || global % 16)
     fault(warp, FindingKind::Misaligned, lane,
           bytes % 16    ? bytes
           : shared % 16 ? shared
                         : global,
           "bulk copies need addresses and a size that are multiples of 16");
-  const uint32_t size = warp.launch.shared_bytes();
-  if (shared > size || size - shared < bytes)
-    fault(warp, FindingKind::SharedBounds, lane, shared,
-          fmt::format("bulk copy of {} bytes at offset {} of {} bytes of shared memory", bytes,
-                      shared, size));
-  return static_cast<uint32_t>(shared);
 }
 
 void touch_global(Warp& warp, int lane, uint64_t global, uint32_t bytes, Access kind) {
@@ -184,22 +178,23 @@ void bulk_to_shared(Warp& warp, const Op& op, uint32_t mask) {
   gather_addresses(warp, op, shared);
   active_lanes(mask, [&](int lane) {
     const uint64_t from = warp.src<uint64_t>(op.b)[lane];
+    const uint64_t to = shared_offset(shared[lane]);
     const uint32_t bytes = warp.src<uint32_t>(op.c)[lane];
-    BulkCopy pending;
-    pending.shared_address = check_bulk(warp, lane, shared_offset(shared[lane]), from, bytes);
-    pending.warp = warp.index;
-    touch_global(warp, lane, from, bytes, Access::Read);
-    const auto* source = reinterpret_cast<const uint8_t*>(from);
-    pending.data.assign(source, source + bytes);
-    if (warp.launch.settings.checks)
-      if (auto hazard =
-              warp.cta.shadow.begin_copy(pending.shared_address, bytes, warp.index, warp.clock))
-        report_shared_hazard(warp, *hazard, lane, pending.shared_address, Access::Write);
-    Mbarrier& barrier = find_mbarrier(warp, lane, warp.src<uint64_t>(op.d)[lane]);
-    barrier.clock.resize(warp.clock.size(), 0);
-    for (size_t i = 0; i < warp.clock.size(); ++i)
-      barrier.clock[i] = std::max(barrier.clock[i], warp.clock[i]);
-    barrier.copies.push_back(std::move(pending));
+    check_bulk_alignment(warp, lane, to, from, bytes);
+    const uint8_t* source = nullptr;
+    if (op.flags) {
+      const uint32_t offset = check_bulk_range(warp, lane, shared_offset(from), bytes);
+      if (warp.launch.settings.checks)
+        if (auto hazard =
+                warp.cta.shadow.access(Access::Read, offset, bytes, warp.index, warp.clock))
+          report_shared_hazard(warp, *hazard, lane, offset, Access::Read);
+      source = warp.cta.shared.data.get() + offset;
+    } else {
+      touch_global(warp, lane, from, bytes, Access::Read);
+      source = reinterpret_cast<const uint8_t*>(from);
+    }
+    begin_bulk(warp, lane, to, shared_offset(warp.src<uint64_t>(op.d)[lane]),
+               {source, source + bytes}, 0);
   });
   ++warp.cta.progress;
 }
@@ -211,7 +206,9 @@ void bulk_to_global(Warp& warp, const Op& op, uint32_t mask) {
   active_lanes(mask, [&](int lane) {
     const uint64_t to = warp.src<uint64_t>(op.b)[lane];
     const uint32_t bytes = warp.src<uint32_t>(op.c)[lane];
-    const uint32_t from = check_bulk(warp, lane, shared_offset(shared[lane]), to, bytes);
+    const uint64_t source = shared_offset(shared[lane]);
+    check_bulk_alignment(warp, lane, source, to, bytes);
+    const uint32_t from = check_bulk_range(warp, lane, source, bytes);
     if (warp.launch.settings.checks)
       if (auto hazard = warp.cta.shadow.access(Access::Read, from, bytes, warp.index, warp.clock))
         report_shared_hazard(warp, *hazard, lane, from, Access::Read);
@@ -228,7 +225,7 @@ void decode_bulk(OpBuilder& b) {
     return;
   }
   const bool to_shared = b.get("dst").starts_with("shared");
-  if (to_shared && b.get("src") != "global") b.fail("shared to shared copies are not implemented");
+  b.op.flags = to_shared && b.get("src") != "global";  // from this block to another of the cluster
   b.address(b.operand(to_shared ? 0 : 1), Space::Shared);
   b.op.b = b.address_value(b.operand(to_shared ? 1 : 0));
   b.op.c = b.src(2, Type::U32);
@@ -238,16 +235,20 @@ void decode_bulk(OpBuilder& b) {
 
 void decode_cp(OpBuilder& b) {
   b.op.kind = OpClass::AsyncCopy;
+  if (b.has("tensor")) return decode_tensor_copy(b);
   if (b.has("bulk")) return decode_bulk(b);
   const std::string_view what = b.get("op");
   if (what.empty()) return decode_copy(b);
   if (what == "commit_group") {
     b.op.run = commit;
+    b.use.async = AsyncRole::Commit;
   } else if (what == "wait_all") {
     b.op.run = wait_all;
+    b.use.async = AsyncRole::Wait;
   } else if (what == "wait_group") {
     b.op.imm = static_cast<int64_t>(b.immediate(0));
     b.op.run = wait_group;
+    b.use.async = AsyncRole::Wait;
   } else {
     b.address(b.operand(0), b.has("space") ? Space::Shared : Space::Generic);
     b.op.flags = b.has("noinc");
@@ -258,6 +259,45 @@ void decode_cp(OpBuilder& b) {
 constexpr DecodeRow kRows[] = {{"cp", decode_cp}};
 
 }  // namespace
+
+uint32_t check_bulk_range(Warp& warp, int lane, uint64_t shared, uint32_t bytes) {
+  const uint32_t size = warp.launch.shared_bytes(), offset = offset_bits(shared);
+  block_of(warp, lane, shared);
+  if (offset > size || size - offset < bytes)
+    fault(warp, FindingKind::SharedBounds, lane, shared,
+          fmt::format("bulk copy of {} bytes at offset {} of {} bytes of shared memory", bytes,
+                      offset, size));
+  return offset;
+}
+
+void begin_bulk(Warp& warp, int lane, uint64_t destination, uint64_t barrier_address,
+                std::vector<uint8_t> data, uint32_t span) {
+  Cta& owner = block_of(warp, lane, destination);
+  const auto bytes = static_cast<uint32_t>(data.size());
+  if (&owner != &block_of(warp, lane, barrier_address))
+    fault(warp, FindingKind::InvalidAddress, lane, barrier_address,
+          "a bulk copy and its mbarrier must lie in the same block");
+  BulkCopy pending;
+  pending.shared_address = check_bulk_range(warp, lane, destination, bytes);
+  // Pieces change places within lines of 128 bytes.
+  if (span) check_bulk_range(warp, lane, destination, (bytes + 127) / 128 * 128);
+  pending.warp = warp.index;
+  pending.span = span;
+  pending.remote = &owner != &warp.cta;
+  pending.data = std::move(data);
+  Mbarrier& barrier = find_mbarrier(warp, lane, barrier_address);
+  if (!pending.remote) {
+    if (warp.launch.settings.checks)
+      if (auto hazard =
+              warp.cta.shadow.begin_copy(pending.shared_address, bytes, warp.index, warp.clock))
+        report_shared_hazard(warp, *hazard, lane, pending.shared_address, Access::Write);
+    barrier.clock.resize(warp.clock.size(), 0);
+    for (size_t i = 0; i < warp.clock.size(); ++i)
+      barrier.clock[i] = std::max(barrier.clock[i], warp.clock[i]);
+  }
+  barrier.copies.push_back(std::move(pending));
+  ++owner.progress;
+}
 
 std::span<const DecodeRow> async_family() { return kRows; }
 

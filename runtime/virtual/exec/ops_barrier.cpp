@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "exec/cta.h"
+#include "exec/cluster.h"
 #include "exec/families.h"
 #include "exec/memory_access.h"
 #include "exec/report.h"
@@ -32,8 +32,22 @@ void barrier(Warp& warp, const Op& op, uint32_t mask) {
   warp.cta.arrive(warp, op, mask, arrival);
 }
 
+void arrive_at_cluster(Warp& warp, const Op&, uint32_t mask) {
+  warp.cluster_phase = warp.cta.cluster.phase();
+  ++warp.cta.progress;
+  warp.cta.cluster.arrive(static_cast<uint32_t>(std::popcount(mask)));
+}
+
+void wait_for_cluster(Warp& warp, const Op& op, uint32_t mask) {
+  if (warp.cta.cluster.phase() == warp.cluster_phase) warp.wait_for_cluster(op, mask);
+}
+
 void decode_barrier(OpBuilder& b) {
   b.op.kind = OpClass::Barrier;
+  if (b.has("cluster")) {
+    b.op.run = b.get("op") == "arrive" ? arrive_at_cluster : wait_for_cluster;
+    return;
+  }
   if (b.has("warp")) {
     b.op.d = b.src(0, Type::B32);
     b.op.run = sync_warp;

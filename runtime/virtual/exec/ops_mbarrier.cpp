@@ -3,10 +3,11 @@
 
 #include <algorithm>
 
-#include "exec/cta.h"
+#include "exec/cluster.h"
 #include "exec/families.h"
 #include "exec/memory_access.h"
 #include "exec/report.h"
+#include "exec/swizzle.h"
 
 namespace linnet::vgpu {
 
@@ -15,16 +16,22 @@ uint64_t shared_offset(uint64_t address) {
 }
 
 Mbarrier& find_mbarrier(Warp& warp, int lane, uint64_t address) {
-  const auto found = warp.cta.mbarriers.find(static_cast<uint32_t>(shared_offset(address)));
-  if (found == warp.cta.mbarriers.end())
+  Cta& owner = block_of(warp, lane, shared_offset(address));
+  const auto found = owner.mbarriers.find(offset_bits(address));
+  if (found == owner.mbarriers.end())
     fault(warp, FindingKind::InvalidAddress, lane, address, "no mbarrier was initialised here");
   return found->second;
 }
 
-void arrive_mbarrier(Warp& warp, Mbarrier& barrier, uint32_t count) {
+void arrive_mbarrier(Warp& warp, int lane, uint64_t address, uint32_t count) {
+  Mbarrier& barrier = find_mbarrier(warp, lane, address);
+  Cta& owner = block_of(warp, lane, shared_offset(address));
   auto& clock = barrier.clock;
   clock.resize(warp.clock.size(), 0);
-  for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], warp.clock[i]);
+  // Clocks are those of one block's warps: another's says nothing here.
+  for (size_t i = 0; i < clock.size() && &owner == &warp.cta; ++i)
+    clock[i] = std::max(clock[i], warp.clock[i]);
+  ++owner.progress;
   barrier.pending -= std::min(barrier.pending, count);
   barrier.complete_if_done();
   ++warp.cta.progress;
@@ -82,7 +89,7 @@ void arrive(Warp& warp, const Op& op, uint32_t mask) {
       arrivals = 1;
     }
     if (op.flags & kDrop) barrier.expected -= std::min(barrier.expected, arrivals);
-    arrive_mbarrier(warp, barrier, arrivals);
+    arrive_mbarrier(warp, lane, addresses[lane], arrivals);
   });
   ++warp.clock[warp.index];
 }
@@ -105,9 +112,13 @@ void land_copies(Warp& warp, int lane, Mbarrier& barrier) {
   const std::vector<BulkCopy> copies = std::move(barrier.copies);
   barrier.copies.clear();
   for (const BulkCopy& copy : copies) {
-    std::copy(copy.data.begin(), copy.data.end(), warp.cta.shared.data.get() + copy.shared_address);
     const auto bytes = static_cast<uint32_t>(copy.data.size());
-    if (warp.launch.settings.checks) {
+    for (uint32_t at = 0; at < bytes; at += 16)
+      std::copy_n(copy.data.begin() + at, 16,
+                  warp.cta.shared.data.get() + swizzled(copy.shared_address + at, copy.span));
+    if (warp.launch.settings.checks && copy.remote) {
+      warp.cta.shadow.access_remote(Access::Write, copy.shared_address, bytes);
+    } else if (warp.launch.settings.checks) {
       std::vector<uint32_t> issued = barrier.clock;
       issued.resize(warp.clock.size(), 0);
       if (auto hazard = warp.cta.shadow.end_copy(copy.shared_address, bytes, copy.warp, issued))

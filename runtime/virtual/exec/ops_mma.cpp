@@ -7,6 +7,8 @@
 #include "exec/cta.h"
 #include "exec/families.h"
 #include "exec/mma_arithmetic.h"
+#include "exec/mma_formats.h"
+#include "exec/mma_fragments.h"
 #include "exec/numbers.h"
 #include "exec/report.h"
 
@@ -18,81 +20,10 @@ int registers_d(const Op& op) { return op.width; }
 int rows_of(const Op& op) { return op.aux >> 8; }
 int depth_of(const Op& op) { return op.aux & 0xff; }
 
-// In every shape lane 4*g + t holds, in register r of A, row g + 8*(r%2) and `Pack` elements from
-// column Pack*t + 4*Pack*(r/2); of B, column g and rows Pack*t + 4*Pack*r; of C, row g + 8*(r/2)
-// and column 2*t + r%2. A register of A over all lanes is therefore 8 rows of 4*Pack elements in
-// order, and one of B the same transposed.
-template <class Element, int Pack>
-struct Fragments {
-  static constexpr int kWidth = 4 * Pack;
-
-  template <class Store>
-  static void read_a(const Warp& warp, const uint32_t* slots, int rows, int registers,
-                     Store store) {
-    const int halves = rows / 8;
-    for (int r = 0; r < registers; ++r) {
-      const auto* values = warp.src<Element>(slots[r]);
-      const int row = 8 * (r % halves), column = kWidth * (r / halves);
-      for (int g = 0; g < 8; ++g)
-        for (int i = 0; i < kWidth; ++i) store(row + g, column + i, values[g * kWidth + i]);
-    }
-  }
-  template <class Store>
-  static void read_b(const Warp& warp, const uint32_t* slots, int registers, Store store) {
-    for (int r = 0; r < registers; ++r) {
-      const auto* values = warp.src<Element>(slots[r]);
-      for (int i = 0; i < kWidth; ++i)
-        for (int g = 0; g < 8; ++g) store(kWidth * r + i, g, values[g * kWidth + i]);
-    }
-  }
-};
-
 void check_converged(Warp& warp, uint32_t mask) {
   if (mask != kAllLanes)
     fault(warp, FindingKind::BadSyncMask, std::countr_zero(mask), mask,
           fmt::format("executed by lanes {:#010x}: it needs the whole warp", mask));
-}
-
-struct FromHalf {
-  using Element = uint16_t;
-  static constexpr int kPack = 2;
-  static constexpr int kSmallest = -14;
-  static float value(uint16_t bits) { return half_to_float(bits); }
-};
-struct FromBfloat {
-  using Element = uint16_t;
-  static constexpr int kPack = 2;
-  static constexpr int kSmallest = -126;
-  static float value(uint16_t bits) { return bfloat_to_float(bits); }
-};
-struct FromTf32 {
-  using Element = uint32_t;
-  static constexpr int kPack = 1;
-  static constexpr int kSmallest = -126;
-  // The low 13 bits are not looked at.
-  static float value(uint32_t bits) { return std::bit_cast<float>(bits & 0xffff'e000u); }
-};
-struct FromE4M3 {
-  using Element = uint8_t;
-  static constexpr int kPack = 4;
-  static constexpr int kSmallest = -6;
-  static float value(uint8_t bits) { return static_cast<float>(decode_float(bits, kFormatE4M3)); }
-};
-struct FromE5M2 {
-  using Element = uint8_t;
-  static constexpr int kPack = 4;
-  static constexpr int kSmallest = -14;
-  static float value(uint8_t bits) { return static_cast<float>(decode_float(bits, kFormatE5M2)); }
-};
-
-// A step of the hardware takes a fixed number of bytes, so narrow types are summed in longer
-// blocks; 8-bit products are known to be kept with 13 fraction bits only.
-template <class A>
-MmaRounding rounding_of(const DeviceProfile& profile) {
-  MmaRounding rounding;
-  rounding.block = std::max(4, profile.mma_block * A::kPack / 2);
-  rounding.fraction_bits = A::kPack == 4 ? 13 : 23 + profile.mma_extra_bits;
-  return rounding;
 }
 
 enum Flags : uint8_t {
@@ -102,43 +33,6 @@ enum Flags : uint8_t {
   kSignedA = 8,
   kSignedB = 16
 };
-
-// Columns 2*t and 2*t + 1 of a row stand in two registers (f32) or in the halves of one (f16).
-void read_addend(const Warp& warp, const uint32_t* slots, bool half, MmaTile& tile) {
-  for (int part = 0; part < tile.rows / 8; ++part) {
-    float (*rows)[8] = tile.c + 8 * part;
-    if (half) {
-      const uint16_t* values = warp.src<uint16_t>(slots[part]);
-      for (int i = 0; i < 64; ++i) rows[i / 8][i % 8] = half_to_float(values[i]);
-      continue;
-    }
-    const float* even = warp.src<float>(slots[2 * part]);
-    const float* odd = warp.src<float>(slots[2 * part + 1]);
-    for (int g = 0; g < 8; ++g)
-      for (int t = 0; t < 4; ++t) {
-        rows[g][2 * t] = even[4 * g + t];
-        rows[g][2 * t + 1] = odd[4 * g + t];
-      }
-  }
-}
-
-void write_result(Warp& warp, const uint32_t* slots, bool half, const MmaTile& tile) {
-  for (int part = 0; part < tile.rows / 8; ++part) {
-    const float (*rows)[8] = tile.c + 8 * part;
-    if (half) {
-      uint16_t* values = warp.dst<uint16_t>(slots[part]);
-      for (int i = 0; i < 64; ++i) values[i] = half_from_float(rows[i / 8][i % 8]);
-      continue;
-    }
-    float* even = warp.dst<float>(slots[2 * part]);
-    float* odd = warp.dst<float>(slots[2 * part + 1]);
-    for (int g = 0; g < 8; ++g)
-      for (int t = 0; t < 4; ++t) {
-        even[4 * g + t] = canonical(rows[g][2 * t]);
-        odd[4 * g + t] = canonical(rows[g][2 * t + 1]);
-      }
-  }
-}
 
 template <class A, class B>
 void multiply_float(Warp& warp, const Op& op, uint32_t mask) {
@@ -154,9 +48,7 @@ void multiply_float(Warp& warp, const Op& op, uint32_t mask) {
   Fragments<typename A::Element, A::kPack>::read_a(
       warp, a, tile.rows, a_registers,
       [&](int row, int k, typename A::Element bits) { tile.a[row][k] = A::value(bits); });
-  Fragments<typename B::Element, B::kPack>::read_b(
-      warp, a + a_registers, b_registers,
-      [&](int k, int column, typename B::Element bits) { tile.b[k][column] = B::value(bits); });
+  read_factor_b<B>(warp, a + a_registers, b_registers, tile);
   read_addend(warp, a + a_registers + b_registers, op.flags & kHalfAddend, tile);
   if (warp.launch.settings.mma == MmaMode::Exact)
     mma_exact(tile);
@@ -278,6 +170,9 @@ void decode_mma(OpBuilder& b) {
                            (b.has("satfinite") ? kSaturate : 0) | (a == Type::S8 ? kSignedA : 0) |
                            (b.type("btype") == Type::S8 ? kSignedB : 0));
   b.op.run = pick_product(a, b.type("btype"));
+  b.use.flop = static_cast<uint32_t>(2 * rows * 8 * depth);
+  // Half the rate for operands of twice the size; products of doubles have units of their own.
+  b.use.flop_as_bf16 = b.use.flop * static_cast<uint32_t>(element) / 2;
 }
 
 constexpr DecodeRow kRows[] = {{"mma", decode_mma}};

@@ -1,9 +1,12 @@
 // mov with packing and unpacking, special registers, and conversions between address spaces.
+#include <fmt/format.h>
+
 #include <chrono>
 
-#include "exec/cta.h"
+#include "exec/cluster.h"
 #include "exec/families.h"
 #include "exec/pick.h"
+#include "exec/report.h"
 
 namespace linnet::vgpu {
 namespace {
@@ -180,9 +183,6 @@ uint64_t thread_index(const Warp& w, int lane, int d) {
   return d == 1 ? thread / block[0] % block[1] : thread / block[0] / block[1];
 }
 
-uint64_t one_cta_cluster(const Warp&, int, int) { return 1; }
-uint64_t zero(const Warp&, int, int) { return 0; }
-
 constexpr SpecialRow kSpecials[] = {
     {"%tid", thread_index},
     {"%ntid",
@@ -229,17 +229,28 @@ constexpr SpecialRow kSpecials[] = {
     {"%aggr_smem_size",
      [](const Warp& w, int, int) -> uint64_t { return w.launch.shared_bytes(); }},
     {"%clusterid",
-     [](const Warp& w, int, int d) -> uint64_t { return w.cta.block[static_cast<size_t>(d)]; }},
+     [](const Warp& w, int, int d) -> uint64_t {
+       return w.cta.cluster.id[static_cast<size_t>(d)];
+     }},
     {"%nclusterid",
-     [](const Warp& w, int, int d) -> uint64_t { return w.launch.grid[static_cast<size_t>(d)]; }},
-    {"%cluster_ctaid", zero},
-    {"%cluster_nctaid", one_cta_cluster},
-    {"%cluster_ctarank", zero},
-    {"%cluster_nctarank", one_cta_cluster},
+     [](const Warp& w, int, int d) -> uint64_t {
+       return w.launch.grid[static_cast<size_t>(d)] / w.launch.cluster[static_cast<size_t>(d)];
+     }},
+    {"%cluster_ctaid",
+     [](const Warp& w, int, int d) -> uint64_t {
+       return w.cta.block[static_cast<size_t>(d)] % w.launch.cluster[static_cast<size_t>(d)];
+     }},
+    {"%cluster_nctaid",
+     [](const Warp& w, int, int d) -> uint64_t {
+       return w.launch.cluster[static_cast<size_t>(d)];
+     }},
+    {"%cluster_ctarank", [](const Warp& w, int, int) -> uint64_t { return w.cta.rank; }},
+    {"%cluster_nctarank", [](const Warp& w, int, int) -> uint64_t { return w.cta.cluster.size(); }},
     {"%envreg1", [](const Warp& w, int, int) { return w.launch.program->grid_workspace >> 32; }},
     {"%envreg2",
      [](const Warp& w, int, int) { return w.launch.program->grid_workspace & kAllLanes; }},
-    {"%is_explicit_cluster", zero},
+    {"%is_explicit_cluster",
+     [](const Warp& w, int, int) -> uint64_t { return w.cta.cluster.size() > 1; }},
 };
 
 void read_special(Warp& warp, const Op& op, uint32_t mask) {
@@ -317,19 +328,44 @@ void decode_isspacep(OpBuilder& b) {
   b.op.run = in_space;
 }
 
-// Clusters have one CTA: every rank maps to the CTA itself.
+// op.a: an address in some block's shared memory, op.b: the block it is wanted in.
+template <class T>
+void map_to_block(Warp& warp, const Op& op, uint32_t mask) {
+  const T* address = warp.src<T>(op.a);
+  const uint32_t* rank = warp.src<uint32_t>(op.b);
+  T* dst = warp.dst<T>(op.dst);
+  active_lanes(mask, [&](int lane) {
+    if (rank[lane] >= warp.cta.cluster.size())
+      fault(warp, FindingKind::IllegalInstruction, lane, rank[lane],
+            fmt::format("block {} of a cluster of {}", rank[lane], warp.cta.cluster.size()));
+    const T window = address[lane] & static_cast<T>(kWindowMask);
+    const T number = rank[lane] == warp.cta.rank ? 0 : rank[lane] + 1;
+    dst[lane] = window | number << kRankShift | offset_bits(address[lane]);
+  });
+}
+
+template <class T>
+void rank_of_address(Warp& warp, const Op& op, uint32_t mask) {
+  const T* address = warp.src<T>(op.a);
+  each_lane(warp.dst<uint32_t>(op.dst), mask, [&](int lane) {
+    const uint32_t number = rank_bits(address[lane]);
+    return number ? number - 1 : warp.cta.rank;
+  });
+}
+
 void decode_mapa(OpBuilder& b) {
   b.op.kind = OpClass::Integer;
   b.op.dst = b.dst(0, b.type());
   b.op.a = b.src(1, b.type());
-  b.op.run = b.type() == Type::U64 ? move<uint64_t> : move<uint32_t>;
+  b.op.b = b.src(2, Type::U32);
+  b.op.run = b.type() == Type::U64 ? map_to_block<uint64_t> : map_to_block<uint32_t>;
 }
 
 void decode_getctarank(OpBuilder& b) {
   b.op.kind = OpClass::Integer;
   b.op.dst = b.dst(0, Type::U32);
-  b.op.a = b.constant(0, 4);
-  b.op.run = move<uint32_t>;
+  b.op.a = b.src(1, b.type());
+  b.op.run = b.type() == Type::U64 ? rank_of_address<uint64_t> : rank_of_address<uint32_t>;
 }
 
 constexpr DecodeRow kRows[] = {
@@ -350,10 +386,8 @@ Handler address_sum_handler() { return address_sum; }
 
 Slot emit_special(OpBuilder& b, std::string_view name, int bytes) {
   Op hidden;
-  hidden.dst = b.scratch(bytes);
   special_op(b, hidden, name, bytes);
-  b.function().emit(hidden, b.in);
-  return hidden.dst;
+  return b.emit_hidden(hidden, bytes);
 }
 
 }  // namespace linnet::vgpu

@@ -76,6 +76,19 @@ struct Op {
   uint32_t list_size = 0;
 };
 
+// What a copy that lands later does with its group.
+enum class AsyncRole : uint8_t { None, Copy, Commit, Wait };
+
+// What only counting and the timeline ask of an op; kept apart from what executes.
+struct OpUse {
+  uint32_t first = 0;  // of this op's registers in Code::used: read ones, then written ones
+  uint16_t reads = 0;
+  uint16_t writes = 0;
+  uint32_t flop = 0;          // of a matrix product
+  uint32_t flop_as_bf16 = 0;  // as much time of the tensor core, in bf16 operations
+  AsyncRole async = AsyncRole::None;
+};
+
 struct OpSource {
   SourceLocation location;
   int ptx_line = 0;
@@ -116,6 +129,8 @@ struct Code {
   bool is_entry = false;
   std::vector<Op> ops;
   std::vector<OpSource> sources;
+  std::vector<OpUse> uses;     // by op
+  std::vector<uint32_t> used;  // register slots, counted in units of 64 bytes
   std::vector<std::string> texts;
   std::vector<uint32_t> lists;
   std::vector<CallSite> calls;

@@ -77,7 +77,10 @@ WarpStatus Warp::run(int64_t limit) {
     ++pc;
     --budget;
     ++executed;
-    if (mask) op.run(*this, op, mask);
+    if (timeline)
+      execute_timed(op, mask);
+    else if (mask)
+      op.run(*this, op, mask);
     if (!running_ && !pick_fragment()) break;
   }
   if (!live) return WarpStatus::Done;
@@ -90,6 +93,23 @@ WarpStatus Warp::run(int64_t limit) {
     pick_fragment();
   }
   return WarpStatus::Ready;
+}
+
+void Warp::execute_timed(const Op& op, uint32_t mask) {
+  const Code& running = *code;
+  Frame& own = *frame;
+  const int at = current_pc();
+  const uint64_t& units =
+      cta.counters.memory[running.first_counter + static_cast<size_t>(at)].units;
+  const uint64_t before = units;
+  const bool shared = op.kind == OpClass::SharedLoad || op.kind == OpClass::SharedStore ||
+                      op.kind == OpClass::Matrix;
+  // Time first: a barrier that opens lets this warp go on from there.
+  if (op.kind == OpClass::Barrier) timeline->step(running, at, own.ready, 0);
+  if (mask) op.run(*this, op, mask);
+  // Four sectors of global memory go through the pipe at a time.
+  const uint64_t waves = shared ? units - before : (units - before + 3) / 4;
+  if (op.kind != OpClass::Barrier) timeline->step(running, at, own.ready, waves);
 }
 
 void Warp::let_waiting_lanes_go() {
@@ -343,9 +363,9 @@ bool Warp::gather(const Op& op, uint32_t& mask, uint32_t members) {
   return false;
 }
 
-void Warp::wait_at_barrier(const Op& op, uint32_t id, uint32_t mask) {
+void Warp::park(const Op& op, Wait wait, uint32_t id, uint32_t mask) {
   Fragment waiting = save();
-  waiting.wait = Wait::Barrier;
+  waiting.wait = wait;
   waiting.wait_exec = mask;
   waiting.barrier = id;
   waiting.op = &op;
@@ -359,8 +379,9 @@ std::string Warp::describe_waits() const {
     if (fragment.wait == Wait::None) continue;
     const OpSource& source = fragment.frame->code->sources[static_cast<size_t>(fragment.pc - 1)];
     const std::string what =
-        fragment.wait == Wait::Barrier
-            ? fmt::format("barrier {}", fragment.barrier)
+        fragment.wait == Wait::Barrier ? fmt::format("barrier {}", fragment.barrier)
+        : fragment.wait == Wait::Cluster
+            ? std::string("the cluster")
             : fmt::format("lanes {:#010x}", fragment.wait_members & live & ~fragment.wait_exec);
     text += fmt::format("{}warp {} lanes {:#010x} wait for {} at {}:{}", text.empty() ? "" : "; ",
                         index, fragment.mask, what, launch.program->file_name(source.location.file),

@@ -10,6 +10,8 @@
 #include "exec/async_copy.h"
 #include "exec/lanes.h"
 #include "exec/program.h"
+#include "exec/timeline.h"
+#include "exec/wgmma_groups.h"
 
 namespace linnet::vgpu {
 
@@ -22,6 +24,7 @@ struct Frame {
   const Code* code = nullptr;
   AlignedBytes registers;
   std::vector<uint8_t> params;  // [lane][code->param_bytes]
+  std::vector<uint64_t> ready;  // for the timeline: when registers have their values
   uint32_t local_base = 0;
 };
 
@@ -38,7 +41,7 @@ struct Rejoin {
   Rejoin* parent = nullptr;
 };
 
-enum class Wait : uint8_t { None, WarpSync, Barrier };
+enum class Wait : uint8_t { None, WarpSync, Barrier, Cluster };
 
 // A set of lanes that run together.
 struct Fragment {
@@ -88,7 +91,10 @@ class Warp {
   // of every fragment that waited; false when this fragment now waits and nothing must be done.
   bool gather(const Op& op, uint32_t& mask, uint32_t members);
   // Parks the running fragment at a CTA barrier.
-  void wait_at_barrier(const Op& op, uint32_t id, uint32_t mask);
+  void wait_at_barrier(const Op& op, uint32_t id, uint32_t mask) {
+    park(op, Wait::Barrier, id, mask);
+  }
+  void wait_for_cluster(const Op& op, uint32_t mask) { park(op, Wait::Cluster, 0, mask); }
   // Releases the fragments parked at barrier `id`; `visit` is called for each before it goes on.
   template <class F>
   void release_barrier(uint32_t id, F visit) {
@@ -97,6 +103,10 @@ class Warp {
       fragment.wait = Wait::None;
       visit(fragment);
     }
+  }
+  void release_cluster() {
+    for (Fragment& fragment : fragments_)
+      if (fragment.wait == Wait::Cluster) fragment.wait = Wait::None;
   }
   void yield() { budget = 0; }
 
@@ -135,10 +145,15 @@ class Warp {
   const Region* last_region = nullptr;
   std::vector<uint32_t> clock;  // happens-before clock, one entry a warp (checks/shared_shadow.h)
   AsyncCopies async;
+  WgmmaGroups wgmma;
   uint64_t executed = 0;
+  uint64_t cluster_phase = 0;          // of the cluster's barrier, when this warp arrived
+  std::unique_ptr<Timeline> timeline;  // only in the block that is timed
 
  private:
   friend class Cta;
+  void execute_timed(const Op& op, uint32_t mask);
+  void park(const Op& op, Wait wait, uint32_t id, uint32_t mask);
   void load(const Fragment& fragment);
   Fragment save() const;
   bool pick_fragment();

@@ -8,6 +8,16 @@
 #define CMP "eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,neu,ltu,leu,gtu,geu,num,nan"
 #define ANY "b16,b32,b64,u16,u32,u64,s16,s32,s64,f32,f64"
 #define MEM "b8,b16,b32,b64,b128,u8,u16,u32,u64,s8,s16,s32,s64,f16,bf16,f16x2,bf16x2,f32,f64"
+#define WGMMA_K16                                                                            \
+  "m64n8k16,m64n16k16,m64n24k16,m64n32k16,m64n40k16,m64n48k16,m64n56k16,m64n64k16,"          \
+  "m64n72k16,m64n80k16,m64n88k16,m64n96k16,m64n104k16,m64n112k16,m64n120k16,m64n128k16,"     \
+  "m64n136k16,m64n144k16,m64n152k16,m64n160k16,m64n168k16,m64n176k16,m64n184k16,m64n192k16," \
+  "m64n200k16,m64n208k16,m64n216k16,m64n224k16,m64n232k16,m64n240k16,m64n248k16,m64n256k16"
+#define WGMMA_K8                                                                            \
+  "m64n8k8,m64n16k8,m64n24k8,m64n32k8,m64n40k8,m64n48k8,m64n56k8,m64n64k8,m64n72k8,"        \
+  "m64n80k8,m64n88k8,m64n96k8,m64n104k8,m64n112k8,m64n120k8,m64n128k8,m64n136k8,m64n144k8," \
+  "m64n152k8,m64n160k8,m64n168k8,m64n176k8,m64n184k8,m64n192k8,m64n200k8,m64n208k8,"        \
+  "m64n216k8,m64n224k8,m64n232k8,m64n240k8,m64n248k8,m64n256k8"
 #define SCOPE "cta,cluster,gpu,sys"
 #define SHARED "shared,shared::cta,shared::cluster"
 #define EVICT                                                                                \
@@ -168,6 +178,7 @@ constexpr FormText kForms[] = {
      " type=b32,b64,u32,u64,s32,s64,f32,f64",
      2, 2},
     {"prefetch", "space?=global,local level=L1,L2,L2::evict_last,L2::evict_normal", 1, 1},
+    {"prefetch", "space?=const,param what=tensormap", 1, 1},
     {"prefetchu", "level=L1", 1, 1},
     {"createpolicy",
      "kind=fractional primary=L2::evict_last,L2::evict_normal,L2::evict_first,L2::evict_unchanged "
@@ -193,6 +204,18 @@ constexpr FormText kForms[] = {
      "done=mbarrier::complete_tx::bytes hint?=L2::cache_hint",
      4, 5},
     {"cp", "async bulk dst=global src=shared::cta done=bulk_group hint?=L2::cache_hint", 3, 4},
+    {"cp",
+     "async bulk tensor dim=1d,2d,3d,4d,5d dst=shared::cta,shared::cluster src=global mode?=tile "
+     "done=mbarrier::complete_tx::bytes multicast?=multicast::cluster hint?=L2::cache_hint",
+     3, 5},
+    {"cp",
+     "async bulk tensor dim=1d,2d,3d,4d,5d dst=global src=shared::cta mode?=tile done=bulk_group "
+     "hint?=L2::cache_hint",
+     2, 3},
+    {"cp",
+     "async bulk prefetch tensor dim=1d,2d,3d,4d,5d level=L2 src=global mode?=tile "
+     "hint?=L2::cache_hint",
+     1, 2},
     {"cp", "async bulk prefetch level=L2 src=global hint?=L2::cache_hint", 2, 3},
     {"cp", "async bulk op=commit_group", 0, 0},
     {"cp", "async bulk op=wait_group read?", 1, 1},
@@ -220,6 +243,8 @@ constexpr FormText kForms[] = {
     {"barrier", "cta? op=arrive aligned?", 2, 2},
     {"barrier", "cta? op=red red=popc aligned? type=u32", 3, 4},
     {"barrier", "cta? op=red red=and,or aligned? type=pred", 3, 4},
+    {"barrier", "cluster op=arrive sem?=release,relaxed aligned?", 0, 0},
+    {"barrier", "cluster op=wait sem?=acquire aligned?", 0, 0},
     {"shfl", "sync mode=up,down,bfly,idx type=b32", 5, 5},
     {"vote", "sync mode=all,any,uni type=pred", 3, 3},
     {"vote", "sync mode=ballot type=b32", 3, 3},
@@ -268,6 +293,13 @@ constexpr FormText kForms[] = {
      "sync aligned shape=m8n8k4,m16n8k4,m16n8k8,m16n8k16 la=row lb=col dtype=f64 atype=f64 "
      "btype=f64 ctype=f64",
      4, 4},
+    {"wgmma", "op=fence,commit_group sync aligned", 0, 0},
+    {"wgmma", "op=wait_group sync aligned", 1, 1},
+    {"wgmma", "op=mma_async sync aligned shape=" WGMMA_K16 " dtype=f16,f32 atype=f16 btype=f16", 7,
+     8},
+    {"wgmma", "op=mma_async sync aligned shape=" WGMMA_K16 " dtype=f32 atype=bf16 btype=bf16", 7,
+     8},
+    {"wgmma", "op=mma_async sync aligned shape=" WGMMA_K8 " dtype=f32 atype=tf32 btype=tf32", 6, 6},
 };
 
 }  // namespace
