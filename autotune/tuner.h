@@ -11,7 +11,7 @@
 namespace linnet::autotune {
 
 struct TuneOptions {
-  std::string device = "cpu";  // or "cuda:0", or "virtual:sm_90": by the model
+  std::string device = "cpu";  // or "cuda:0"; "virtual:sm_90" has no model yet
   int threads = 0;             // cpu; 0: as a device has them
   std::vector<Direction> directions = {Direction::forward, Direction::backward, Direction::decode};
   std::vector<Length> lengths = {Length::long_, Length::medium, Length::short_};
