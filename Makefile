@@ -26,8 +26,8 @@ test: build
 
 # Everything, the whole product of modes and sizes included: hours.
 test-all: test
-	@LINNET_TEST_ALL=1 build/bin/linnet_tests -tc='cuda*'
 	@build/bin/linnet check --all --exhaustive
+	@LINNET_TEST_ALL=1 build/bin/linnet_tests -tc='cuda*'
 
 clean:
 	rm -rf build
