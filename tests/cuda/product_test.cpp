@@ -61,7 +61,11 @@ std::vector<Kernels> product() {
         for (Precision format : kFormats)
           for (int64_t size : kSizes)
             for (const char* arch : kArchs) {
-              Kernels one{{.op = entry.name, .key_dim = size, .value_dim = size}, direction, arch};
+              Kernels one;
+              one.direction = direction;
+              one.arch = arch;
+              one.problem.op = entry.name;
+              one.problem.key_dim = one.problem.value_dim = size;
               one.problem.gate = c.problem.gate;
               one.problem.lower_bound = c.problem.lower_bound;
               one.problem.has_A_log = c.problem.has_A_log;
