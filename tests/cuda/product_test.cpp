@@ -108,7 +108,7 @@ std::string complaint(const Kernels& one) {
   auto made = cuda::Nvrtc::get().compile_cubin(source.text, "kernels.cu", one.arch,
                                                embedded_templates(), {"--ptxas-options=-v"});
   if (made.log.find("warning") != std::string::npos) return made.log;
-  std::regex spill("entry function '(\\w+)'[^']*?(\\d+) bytes spill stores");
+  std::regex spill("entry function '(\\w+)' for '\\w+'[^']*?(\\d+) bytes spill stores");
   size_t kernels = 0;
   std::string text;
   for (std::sregex_iterator at(made.log.begin(), made.log.end(), spill), end; at != end; ++at) {
