@@ -30,6 +30,7 @@ test-all: test test-virtual
 	@LINNET_TEST_ALL=1 .venv/bin/python -m pytest -q tests/python
 	@LINNET_TEST_ALL=1 build/bin/linnet_tests -tc='cuda product*,cuda source*'
 	@build/bin/linnet check --all --exhaustive
+	@LINNET_TEST_ALL=1 build/bin/linnet_tests -tc='cuda*'
 
 # The conformance suite on virtual GPUs, in every order of warps and way of rounding; the parser fuzzed under asan.
 test-virtual: build

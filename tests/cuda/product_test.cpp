@@ -61,7 +61,11 @@ std::vector<Kernels> product() {
         for (Precision format : kFormats)
           for (int64_t size : kSizes)
             for (const char* arch : kArchs) {
-              Kernels one{{.op = entry.name, .key_dim = size, .value_dim = size}, direction, arch};
+              Kernels one;
+              one.direction = direction;
+              one.arch = arch;
+              one.problem.op = entry.name;
+              one.problem.key_dim = one.problem.value_dim = size;
               one.problem.gate = c.problem.gate;
               one.problem.lower_bound = c.problem.lower_bound;
               one.problem.has_A_log = c.problem.has_A_log;
@@ -104,7 +108,7 @@ std::string complaint(const Kernels& one) {
   auto made = cuda::Nvrtc::get().compile_cubin(source.text, "kernels.cu", one.arch,
                                                embedded_templates(), {"--ptxas-options=-v"});
   if (made.log.find("warning") != std::string::npos) return made.log;
-  std::regex spill("entry function '(\\w+)'[^']*?(\\d+) bytes spill stores");
+  std::regex spill("entry function '(\\w+)' for '\\w+'[^']*?(\\d+) bytes spill stores");
   size_t kernels = 0;
   std::string text;
   for (std::sregex_iterator at(made.log.begin(), made.log.end(), spill), end; at != end; ++at) {

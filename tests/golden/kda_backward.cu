@@ -11,10 +11,10 @@ using namespace linnet;
 extern __shared__ __align__(16) unsigned char shared[];
 
 // A block for every chunk and value head.
-extern "C" __global__ void __launch_bounds__(128,
-    1) kda_backward_prepare(const Tensor<const bf16> q_tensor, const Tensor<const bf16> k_tensor,
-    const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale,
-    const Tensor<const bf16> do_tensor, unsigned char* workspace, const Batch batch) {
+LINNET_KERNEL(128) kda_backward_prepare(const Tensor<const bf16> q_tensor,
+    const Tensor<const bf16> k_tensor, const Tensor<const float> g_tensor,
+    const Tensor<const bf16> beta_tensor, const float scale, const Tensor<const bf16> do_tensor,
+    unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
   using CxC = Tile<16, 16, Columns<4>>;
   using CxK = Tile<16, 128, Columns<4>>;
@@ -107,10 +107,9 @@ extern "C" __global__ void __launch_bounds__(128,
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-extern "C" __global__ void __launch_bounds__(128,
-    1) kda_backward_replay(const Tensor<const bf16> v_tensor, const Tensor<const bf16> beta_tensor,
-    const Tensor<const float> initial_state_tensor, const States states, unsigned char* workspace,
-    const Batch batch) {
+LINNET_KERNEL(128) kda_backward_replay(const Tensor<const bf16> v_tensor,
+    const Tensor<const bf16> beta_tensor, const Tensor<const float> initial_state_tensor,
+    const States states, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
   using VxC = Tile<64, 16, Rows<4>>;
   using VxK = Tile<64, 128, Rows<4>>;
@@ -167,10 +166,9 @@ extern "C" __global__ void __launch_bounds__(128,
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-extern "C" __global__ void __launch_bounds__(128, 1) kda_backward_reverse(const float scale,
-    const Tensor<const bf16> do_tensor, const Tensor<const float> dfinal_state_tensor,
-    const Tensor<float> dinitial_state_tensor, const States states, unsigned char* workspace,
-    const Batch batch) {
+LINNET_KERNEL(128) kda_backward_reverse(const float scale, const Tensor<const bf16> do_tensor,
+    const Tensor<const float> dfinal_state_tensor, const Tensor<float> dinitial_state_tensor,
+    const States states, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
   using VxC = Tile<64, 16, Rows<4>>;
   using VxK = Tile<64, 128, Rows<4>>;
@@ -235,13 +233,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) kda_backward_reverse(const 
 }
 
 // A block for every chunk and value head.
-extern "C" __global__ void __launch_bounds__(128,
-    1) kda_backward_finish(const Tensor<const bf16> q_tensor, const Tensor<const bf16> k_tensor,
-    const Tensor<const bf16> v_tensor, const Tensor<const float> g_tensor,
-    const Tensor<const bf16> beta_tensor, const float scale, const Tensor<const bf16> do_tensor,
-    const Tensor<float> dq_partial, const Tensor<float> dk_partial, const Tensor<bf16> dv_tensor,
-    const Tensor<float> dg_tensor, const Tensor<bf16> dbeta_tensor, unsigned char* workspace,
-    const Batch batch) {
+LINNET_KERNEL(128) kda_backward_finish(const Tensor<const bf16> q_tensor,
+    const Tensor<const bf16> k_tensor, const Tensor<const bf16> v_tensor,
+    const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale,
+    const Tensor<const bf16> do_tensor, const Tensor<float> dq_partial,
+    const Tensor<float> dk_partial, const Tensor<bf16> dv_tensor, const Tensor<float> dg_tensor,
+    const Tensor<bf16> dbeta_tensor, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
   using CxC = Tile<16, 16, Columns<4>>;
   using CxK = Tile<16, 128, Columns<4>>;
@@ -396,7 +393,9 @@ extern "C" __global__ void __launch_bounds__(128,
 }
 
 // A block for every 256 numbers of the outputs that value heads or chunks share.
-extern "C" __global__ void __launch_bounds__(256) kda_backward_gather(const Tensor<float> dq_partial, const Tensor<bf16> dq_tensor, const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor, const Batch batch, const i64 tokens, const i64 slots) {
+LINNET_KERNEL(256) kda_backward_gather(const Tensor<float> dq_partial, const Tensor<bf16> dq_tensor,
+    const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor, const Batch batch,
+    const i64 tokens, const i64 slots) {
   using cta = Cta<8>;
   i64 block = blockIdx.x;
   const i64 dq_blocks = blocks_for<cta>(tokens * batch.heads * 128);
