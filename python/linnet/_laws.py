@@ -5,7 +5,6 @@ Axes are letters: B batch, T tokens, H heads of q and k, U value heads (HV, a mu
 "strength" their own, "head" float32 (trained parameters, one a head).
 """
 
-import functools
 from dataclasses import dataclass
 
 
@@ -26,9 +25,8 @@ class Op:
     inputs: tuple
     text: str = ""  # of a law that C++ does not have
 
-    @functools.cached_property
-    def has_head_inputs(self):
-        return self.first(lambda x: x.kind == "head") is not None
+    def __post_init__(self):  # asked for in every call
+        object.__setattr__(self, "has_head_inputs", self.first(lambda x: x.kind == "head") is not None)
 
     def first(self, holds):
         """The number of the first input of which that holds, or None."""
