@@ -135,7 +135,7 @@ def test_show():
     assert "chunk.law @gated_oja" in text and "%r = chunk.read" in text  # named as in the function
     assert "chunk.inverse_unit_lower" in linnet.show(gated_oja, "graph")
     assert "chunk.graph" in linnet.show(gated_oja, "backward", chunk=16)
-    assert "__global__" in linnet.show(gated_oja, "cuda", chunk=16, key_dim=32, value_dim=32)
+    assert "LINNET_KERNEL" in linnet.show(gated_oja, "cuda", chunk=16, key_dim=32, value_dim=32)
     assert linnet.show(linnet.chunk_kda, "graph") == linnet.show("kda")
     with pytest.raises(ValueError, match="stage: expected one of law, graph"):
         linnet.show(kda, "soup")
