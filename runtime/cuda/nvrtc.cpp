@@ -53,7 +53,7 @@ struct Nvrtc::Api {
 
 namespace {
 
-constexpr int kOldest = 12;  // the first version these sources were compiled with
+constexpr int kOldest = 12;  // older ones have never been tried
 
 // libnvrtc-builtins lies beside the compiler, which asks for it by name: the loader finds it only
 // if it is in the process already.
@@ -100,7 +100,8 @@ Nvrtc::Nvrtc(const fs::path& library) {
 Nvrtc::~Nvrtc() = default;
 
 const Nvrtc& Nvrtc::get() {
-  static const Nvrtc nvrtc(nvrtc_library());
+  // Never closed: it has work of its own to do when the process ends.
+  static const Nvrtc& nvrtc = *new Nvrtc(nvrtc_library());
   return nvrtc;
 }
 

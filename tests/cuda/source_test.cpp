@@ -97,8 +97,9 @@ TEST_CASE("cuda source: refusals name what was expected and what came") {
         "chunk: expected at most 16 or a power of two on CUDA, got 48");
   auto wide =
       derive(*context, ops::find("kda").define, {.op = "kda", .key_dim = 260}, {.chunk_size = 16});
-  CHECK(message_of<UserError>([&] { cuda::emit(TileProgram(graph_of(*wide), {.chunk = 16})); }) ==
-        "key_dim: expected at most 256 on CUDA, got 260");
+  CHECK(message_of<UserError>([&] {
+          cuda::emit(TileProgram(graph_of(*wide), {.chunk = 16, .value_block = 64}));
+        }) == "key_dim: expected at most 256 on CUDA, got 260");
   CHECK(message_of<UserError>([] { cuda::Device::open("gpu"); }) ==
         "device: expected cuda:<number> or virtual:sm_<arch>, got 'gpu'");
   LINNET_NEEDS_NVRTC();

@@ -67,8 +67,9 @@ void State::reset() {
 }
 
 std::vector<Context*>& context_stack() {
-  thread_local std::vector<Context*> stack;
-  return stack;
+  // Never destroyed: a program may let go of its contexts after this thread's objects are gone.
+  thread_local auto* stack = new std::vector<Context*>;
+  return *stack;
 }
 
 void invalid_value(const std::string& what) { throw DriverError(CUDA_ERROR_INVALID_VALUE, what); }
