@@ -21,7 +21,9 @@ demo: build
 	@echo && echo "== from Python: a small model trained on it" && .venv/bin/python docs/examples/train.py --steps 100 --plot build/loss.svg
 	@build/bin/linnet draw kda -o build/kda.svg
 
+# With the peers: their models and functions are among the tests.
 test: build
+	@./setup.sh --peers
 	@ctest --test-dir build --output-on-failure --no-tests=error
 	@.venv/bin/python -m pytest -q tests/python
 

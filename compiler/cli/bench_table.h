@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ struct Work {
   double goal_ms = 0;        // at most so many milliseconds
   bool beside_peers = true;  // whether --peers times them for this line
   double goal_band = 0;      // at least this share of the bandwidth of a scaled array
+  // Linnet's other way of the same work, timed in turns with this one: it takes at least
+  // `goal_ratio` times as long.
+  std::shared_ptr<const Work> beside;
+  double goal_ratio = 0;
   std::string title() const;
 };
 

@@ -86,12 +86,13 @@ llvm::json::Object Peers::ask(llvm::json::Object question, double limit_s) {
   return object ? std::move(*object) : failed;
 }
 
-double Peers::matmul_ms() {
-  return ask(llvm::json::Object{{"do", "mm"}, {"limit_s", 2}}, 120).getNumber("ms").value_or(0);
+double Peers::matmul_ms(double limit_s) {
+  llvm::json::Object question{{"do", "mm"}, {"limit_s", limit_s}};
+  return ask(std::move(question), 120).getNumber("ms").value_or(0);
 }
 
-double Peers::scale_bandwidth(int64_t bytes) {
-  llvm::json::Object question{{"do", "scale"}, {"bytes", bytes}, {"limit_s", 2}};
+double Peers::scale_bandwidth(int64_t bytes, double limit_s) {
+  llvm::json::Object question{{"do", "scale"}, {"bytes", bytes}, {"limit_s", limit_s}};
   return ask(std::move(question), 120).getNumber("gb_per_s").value_or(0) * 1e9;
 }
 

@@ -18,9 +18,9 @@ class Peers {
 
   // Milliseconds of one torch f32 product of 2048 x 2048 matrices, the yardstick of a machine; 0 if
   // it cannot be had.
-  double matmul_ms();
+  double matmul_ms(double limit_s);
   // Bytes a second, read and written, of scaling an array in place; or 0.
-  double scale_bandwidth(int64_t bytes);
+  double scale_bandwidth(int64_t bytes, double limit_s);
 
   struct Time {
     std::string peer;

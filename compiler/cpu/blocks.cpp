@@ -164,6 +164,7 @@ Values BlockEvaluator::sum(mlir::Operation* op, bool subtract, const Block& bloc
 // sums += (-) lhs rhs: one scalar of the left times one vector of the right at a time, skipping
 // what is known zero.
 Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const Block& block) {
+  constexpr int64_t kUnroll = 2, kChains = 4;
   Value left = program_.origin(op.getLhs()), right = program_.origin(op.getRhs());
   Buffer a = memory_.buffer_of(left);
   Buffer b = op.getTransposeRhs() ? memory_.transposed(right) : memory_.buffer_of(right);
@@ -194,7 +195,19 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     }
     return acc;
   };
-  constexpr int64_t kUnroll = 2;
+  // A single sum would wait for itself at every step.
+  if (sums.size() == 1 && to - from >= 2 * kChains) {
+    Values chains(kChains, e_.splat(0.f));
+    chains[0] = sums[0];
+    int64_t whole = from + (to - from) / kChains * kChains;
+    chains = e_.loop(e_.i64(from), e_.i64(whole), kChains, chains, [&](Value k, const Values& acc) {
+      Values next;
+      for (int64_t n = 0; n < kChains; ++n) next.push_back(step(e_.add(k, n), {acc[n]})[0]);
+      return next;
+    });
+    sums[0] = e_.fadd(e_.fadd(chains[0], chains[1]), e_.fadd(chains[2], chains[3]));
+    from = whole;
+  }
   int64_t even = from + (to - from) / kUnroll * kUnroll;
   if (even > from)
     sums = e_.loop(e_.i64(from), e_.i64(even), kUnroll, sums, [&](Value k, const Values& acc) {
@@ -204,26 +217,6 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     });
   for (int64_t k = even; k < to; ++k) sums = step(e_.i64(k), sums);
   return sums;
-}
-
-Values BlockEvaluator::evaluate_rows(llvm::ArrayRef<MatmulOp> products, Value column,
-                                     int64_t wide) {
-  Buffer b = memory_.buffer_of(program_.origin(MatmulOp(products.front()).getRhs()));
-  llvm::SmallVector<Buffer> lefts;
-  for (MatmulOp op : products) lefts.push_back(memory_.buffer_of(program_.origin(op.getLhs())));
-  Values zeros(products.size() * wide, e_.splat(0.f));
-  return e_.loop(e_.i64(0), e_.i64(b.rows), 1, zeros, [&](Value k, const Values& sums) {
-    Values next = sums, right;
-    for (int64_t v = 0; v < wide; ++v)
-      right.push_back(e_.load_vector(
-          e_.at(b.pointer, e_.add(row_start(b, k), e_.add(column, v * e_.lanes())))));
-    for (size_t p = 0; p < products.size(); ++p) {
-      Value x = e_.splat(e_.load(e_.at(lefts[p].pointer, k)));
-      for (int64_t v = 0; v < wide; ++v)
-        next[p * wide + v] = e_.fma(x, right[v], next[p * wide + v]);
-    }
-    return next;
-  });
 }
 
 Values BlockEvaluator::decay_mask(DecayMaskOp op, const Block& block) {

@@ -55,10 +55,6 @@ class BlockEvaluator {
     return buffer.step ? e_.mul(i, buffer.step) : e_.mul(i, buffer.stride);
   }
 
-  // One row each of several products with the same right side, read once: `wide` vectors from
-  // `column`, product after product.
-  Values evaluate_rows(llvm::ArrayRef<chunk::MatmulOp> products, mlir::Value column, int64_t wide);
-
   // The fused products under a value, the value itself included.
   void for_each_product(mlir::Value value, llvm::function_ref<void(chunk::MatmulOp)> call);
 

@@ -4,6 +4,7 @@
 
 #include "compiler/arguments.h"
 #include "compiler/cpu/matrix_products.h"
+#include "compiler/cpu/token_step.h"
 #include "linnet/error.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -279,9 +280,12 @@ class Kernel : public Memory {
     made_.clear();
     Values next;
     for (Value value : loop.next()) next.push_back(program_.origin(value));
+    std::optional<TokenStep> step;
+    if (chunk_ == 1) step = TokenStep::of(loop, program_, blocks_);
+    if (step && !updates_in_place(loop, next[0])) step.reset();
     for (mlir::Operation* op : loop.body) {
       Value result = op->getResult(0);
-      if (auto product = llvm::dyn_cast<MatmulOp>(op)) emit_with_siblings(loop, product);
+      if (step && step->makes(op)) continue;
       if (program_.placement(result) == Placement::fused && tile_ops_.running_gate(op)) {
         keep(result, scratch_.place(result));
         emit_root(op, buffers_.lookup(result));
@@ -291,34 +295,11 @@ class Kernel : public Memory {
       if (products_.is_only_packed(result)) continue;
       emit_root(op, target_of(result));
     }
+    if (step) step->emit(e_, *this, blocks_, scratch_);
     store_outputs(index, first);
+    if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
   }
-
-  // Products of one row with the carried state, which is read once for all of them.
-  void emit_with_siblings(const Loop& loop, MatmulOp first) {
-    auto reads_state = [&](MatmulOp op) {
-      Value left = program_.origin(op.getLhs()), right = program_.origin(op.getRhs());
-      mlir::Operation* source = left.getDefiningOp();
-      bool known = in_memory(left) &&
-                   (!source || llvm::isa<InputOp>(source) || source->isBeforeInBlock(first) ||
-                    source->getBlock() != first->getBlock());
-      return llvm::is_contained(loop.carried(), right) && !op.getTransposeLhs() &&
-             !op.getTransposeRhs() && known;
-    };
-    if (chunk_ != 1 || made_.contains(first) || !reads_state(first)) return;
-    llvm::SmallVector<MatmulOp> products;
-    llvm::SmallVector<Buffer> targets;
-    for (mlir::Operation* op : loop.body) {
-      auto product = llvm::dyn_cast<MatmulOp>(op);
-      if (!product || !reads_state(product) || products.size() == kMostSiblings) continue;
-      products.push_back(product);
-      targets.push_back(buffers_[product] = scratch_.place(product));
-    }
-    tile_ops_.emit_rows(products, targets);
-    for (MatmulOp product : products) made_.insert(product);
-  }
-  static constexpr size_t kMostSiblings = 2;
 
   Buffer target_of(Value result) {
     if (auto at = workspace_.find(result); at != workspace_.end())
@@ -397,6 +378,24 @@ class Kernel : public Memory {
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       if (output.getScope() == Scope::token && program_.loop_of(output.getValue()) == index)
         plan(output.getName(), tile_of(output.getValue()), true);
+    plan_workspace(loop, index);
+  }
+
+  // What other loops left for the next chunk, maybe in another core's cache.
+  void plan_workspace(const Loop& loop, size_t index) {
+    llvm::SetVector<Value> read;
+    for (mlir::Operation* op : loop.body)
+      for (Value operand : op->getOperands()) {
+        Value value = program_.origin(operand);
+        if (workspace_.contains(value) && program_.loop_of(value) != index) read.insert(value);
+      }
+    Value chunk = e_.at(workspace_chunk_,
+                        e_.i64(loop.order == Order::reverse ? -workspace_used_ : workspace_used_));
+    for (Value value : read) {
+      int64_t columns = (scratch_.floats_of(tile_of(value)) + chunk_ - 1) / chunk_;
+      prefetches_.add(e_.at(chunk, e_.i64(workspace_.lookup(value))), e_.i64(columns), columns,
+                      e_.builder().getF32Type(), false);
+    }
   }
 
   void load_inputs(const Loop& loop, size_t index, Value first) {

@@ -42,12 +42,12 @@ class Scratch {
   }
 
   // New memory.
-  mlir::Value take(int64_t floats) { return at(std::exchange(used_, used_ + floats)); }
+  mlir::Value take(int64_t floats) { return at(std::exchange(used_, used_ + apart(floats))); }
   Buffer take(chunk::Tile type) { return shaped(take(floats_of(type)), type); }
   // Memory of a form of a tile, the same in every turn and loop.
   mlir::Value place(mlir::Value tile, int form, int64_t floats) {
     auto [it, fresh] = offsets_.try_emplace({tile.getAsOpaquePointer(), form}, used_);
-    if (fresh) used_ += floats;
+    if (fresh) used_ += apart(floats);
     return at(it->second);
   }
   Buffer place(mlir::Value tile) {
@@ -72,6 +72,13 @@ class Scratch {
   void forget_forms() { forms_.clear(); }
 
  private:
+  // Tiles are pages long: a line between them keeps loads from one from waiting for stores to the
+  // same place of another's page, which the processor takes for the same place.
+  static int64_t apart(int64_t floats) {
+    constexpr int64_t kLine = 16;
+    return floats + kLine;
+  }
+
   using Key = std::pair<const void*, int>;
   Emitter& e_;
   mlir::Value base_;

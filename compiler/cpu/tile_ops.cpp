@@ -113,20 +113,6 @@ void TileOps::emit_some_rows(Value value, Buffer to, Value first_row, int64_t ro
     emit_across(value, to, e_.add(first_row, rows / high * high), rows % high, std::nullopt);
 }
 
-void TileOps::emit_rows(llvm::ArrayRef<MatmulOp> products, llvm::ArrayRef<Buffer> to) {
-  int64_t vectors = to.front().stride / e_.lanes(), wide = std::min<int64_t>(kRowVectors, vectors);
-  auto block = [&](Value column, int64_t count) {
-    Values sums = blocks_.evaluate_rows(products, column, count);
-    for (size_t p = 0; p < products.size(); ++p)
-      for (int64_t v = 0; v < count; ++v)
-        e_.store(sums[p * count + v], e_.at(to[p].pointer, e_.add(column, v * e_.lanes())));
-  };
-  int64_t whole = vectors / wide * wide;
-  e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(),
-          [&](Value column) { block(column, wide); });
-  if (whole < vectors) block(e_.i64(whole * e_.lanes()), vectors - whole);
-}
-
 void TileOps::emit(mlir::Operation* op, Buffer to) {
   llvm::TypeSwitch<mlir::Operation*>(op)
       .Case<CumsumOp>([&](CumsumOp o) { cumsum(o, to); })

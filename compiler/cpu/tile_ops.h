@@ -50,8 +50,6 @@ class TileOps {
   void scores_in_blocks(chunk::DecayDotOp op, Buffer to, int64_t block, Buffer ends);
   void decay_columns(chunk::DecayDotOp op, Buffer to);
   bool sees_columns_before(chunk::DecayDotOp op);
-  // One-row products with the same right side, all at once.
-  void emit_rows(llvm::ArrayRef<chunk::MatmulOp> products, llvm::ArrayRef<Buffer> to);
   // Any other op.
   void emit(mlir::Operation* op, Buffer to);
 

@@ -4,12 +4,17 @@
 #include <bit>
 #include <cstring>
 
+#include <fmt/format.h>
+
+#include "linnet/error.h"
+
 namespace linnet {
 
 namespace {
 
 constexpr int64_t kWindow = 64;        // chunks of a split sequence in work at a time
-constexpr int64_t kMapChunks = 8;      // of those, what one task of a parallel loop takes
+constexpr int64_t kMapChunks = 4;      // of those, what one task of a parallel loop takes
+constexpr int64_t kMostEntries = 8;    // of a kernel
 constexpr int64_t kTasks = 8;          // for each thread, if there is enough to do
 constexpr int64_t kSplitTokens = 512;  // a shorter sequence is not worth splitting
 
@@ -68,7 +73,8 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
     any_split_ = true;
     scratch = std::max(scratch, split.scratch_floats);
     int64_t parts = binding.value_heads * blocks(*kernels.split);
-    window = std::max(window, parts * kernels.window * split.workspace_floats);
+    window = std::max(window,
+                      std::ssize(split.entries) * parts * kernels.window * split.workspace_floats);
   }
   zeros_ = reserve(widest * 4);
   constants_ = reserve(arguments_.size() * 4);
@@ -110,6 +116,8 @@ void CpuCall::load_split(Kernels& kernels, Length length) {
     block /= 2;
   request.schedule.value_block = block;
   kernels.split = op_.variant(request);
+  if (kernels.split->functions.size() > kMostEntries)
+    throw InternalError(fmt::format("cpu: {} entries", kernels.split->functions.size()));
   kernels.window = kWindow;
   // States leave in step with the windows.
   if (int64_t every = binding_.states_every / kernels.split->kernel.chunk)
@@ -175,40 +183,60 @@ void CpuCall::run_whole() {
   parallel((all + together - 1) / together, task);
 }
 
-// Window after window: first what chunks need for themselves, by chunks; then what goes from chunk
-// to chunk, by heads and blocks of value channels.
+// Window after window, each entry one window behind the one before it: what goes from chunk to
+// chunk, by heads and blocks of value channels; and beside it what the chunks of the next window
+// need for themselves, by chunks, which fills the time of threads that are done.
 void CpuCall::run_split(int64_t sequence) {
   const Kernels& kernels = kernels_for(sequence);
   const LoadedKernel& loaded = *kernels.split;
   const CpuKernel& kernel = loaded.kernel;
-  int64_t heads = binding_.value_heads, count = blocks(loaded),
-          tokens = kernels.window * kernel.chunk;
+  int64_t heads = binding_.value_heads, count = blocks(loaded), all = binding_.length(sequence),
+          tokens = kernels.window * kernel.chunk, entries = std::ssize(loaded.functions);
   int64_t states = op_.problem.key_dim * op_.problem.value_dim;
   int64_t per_part = kernels.window * kernel.workspace_floats;
-  auto* window = reinterpret_cast<float*>(memory_ + window_at_);
+  auto* memory = reinterpret_cast<float*>(memory_ + window_at_);
   auto* carries = reinterpret_cast<float*>(memory_ + carries_);
-  for (int64_t first = 0; first < binding_.length(sequence); first += tokens) {
-    int64_t length = std::min(tokens, binding_.length(sequence) - first);
-    bool last = first + length == binding_.length(sequence);
-    for (size_t entry = 0; entry < loaded.functions.size(); ++entry) {
-      bool parallel_loop = kernel.entries[entry].parallel;
-      int64_t parts = parallel_loop && kernel.shared_first ? 1 : count;
-      int64_t step = parallel_loop ? kMapChunks * kernel.chunk : length;
-      int64_t pieces = (length + step - 1) / step;
-      auto task = [&](int64_t index, int worker) {
-        int64_t piece = index % pieces, block = index / pieces % parts,
-                head = index / pieces / parts;
-        int64_t start = piece * step;
-        Part part{sequence, head, block, first + start, std::min(step, length - start)};
-        int64_t owner = kernel.shared_first ? head : head * count + block;
-        float* workspace =
-            window + owner * per_part + start / kernel.chunk * kernel.workspace_floats;
-        float* carry = carries + head * states;
-        call(loaded, entry, part, workspace, worker,
-             {first > 0 ? carry : nullptr, last ? nullptr : carry});
-      };
-      parallel(heads * parts * pieces, task);
+
+  struct Work {
+    size_t entry;
+    int64_t first, length, parts, step, pieces, tasks;
+    float* window;
+  };
+  std::array<Work, kMostEntries> works;
+  int64_t windows = (all + tokens - 1) / tokens;
+  for (int64_t tick = 0; tick < windows + entries - 1; ++tick) {
+    int64_t used = 0, tasks = 0;
+    for (int64_t entry = entries - 1; entry >= 0; --entry) {
+      int64_t index = tick - entry, first = index * tokens;
+      if (index < 0 || index >= windows) continue;
+      bool by_chunks = kernel.entries[entry].parallel;
+      Work work{.entry = static_cast<size_t>(entry),
+                .first = first,
+                .length = std::min(tokens, all - first),
+                .parts = by_chunks && kernel.shared_first ? 1 : count,
+                .window = memory + index % entries * heads * count * per_part};
+      work.step = by_chunks ? kMapChunks * kernel.chunk : work.length;
+      work.pieces = (work.length + work.step - 1) / work.step;
+      tasks += work.tasks = heads * work.parts * work.pieces;
+      works[used++] = work;
     }
+    auto task = [&](int64_t index, int worker) {
+      const Work* work = works.data();
+      for (; index >= work->tasks; ++work) index -= work->tasks;
+      int64_t piece = index % work->pieces, block = index / work->pieces % work->parts,
+              head = index / work->pieces / work->parts;
+      int64_t start = piece * work->step;
+      Part part{sequence, head, block, work->first + start,
+                std::min(work->step, work->length - start)};
+      int64_t owner = kernel.shared_first ? head : head * count + block;
+      float* workspace =
+          work->window + owner * per_part + start / kernel.chunk * kernel.workspace_floats;
+      float* carry = carries + head * states;
+      bool last = work->first + work->length == all;
+      call(loaded, work->entry, part, workspace, worker,
+           {work->first > 0 ? carry : nullptr, last ? nullptr : carry});
+    };
+    parallel(tasks, task);
   }
 }
 

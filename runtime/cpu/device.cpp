@@ -10,6 +10,7 @@
 
 #include "generator_id.h"
 #include "runtime/cache/cache.h"
+#include "runtime/cpu/memory.h"
 #include "runtime/cpu/op.h"
 #include "runtime/environment.h"
 #include "runtime/log.h"
@@ -116,11 +117,7 @@ class CpuDevice : public Device::Impl {
   }
   void synchronise() const override {}
 
-  Buffer allocate(size_t bytes) const override {
-    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-    if (!memory) throw DeviceError(fmt::format("cpu: no memory for {} bytes", bytes));
-    return {std::shared_ptr<void>(memory, std::free), bytes};
-  }
+  Buffer allocate(size_t bytes) const override { return allocate_on_host(bytes); }
 
   Op build(const Problem& problem, const BuildOptions& options) const override {
     CpuRequest request{

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/cpu/call.h"
+#include "runtime/cpu/memory.h"
 #include "runtime/log.h"
 
 namespace linnet {
@@ -97,7 +98,7 @@ void CpuOp::run(std::span<const Argument> arguments, const RunOptions& options) 
                                   options.workspace_bytes));
     return call.run(aligned(options.workspace));
   }
-  std::vector<std::byte> memory;
+  std::optional<Buffer> memory;
   {
     std::lock_guard lock(mutex_);
     if (!spare_.empty()) {
@@ -105,10 +106,10 @@ void CpuOp::run(std::span<const Argument> arguments, const RunOptions& options) 
       spare_.pop_back();
     }
   }
-  if (memory.size() < bytes) memory = std::vector<std::byte>(bytes);
-  call.run(aligned(memory.data()));
+  if (!memory || memory->bytes() < bytes) memory = allocate_on_host(bytes);
+  call.run(aligned(memory->data()));
   std::lock_guard lock(mutex_);
-  spare_.push_back(std::move(memory));
+  spare_.push_back(std::move(*memory));
 }
 
 }  // namespace linnet

@@ -73,7 +73,7 @@ class CpuOp : public Op::Impl {
   mutable std::vector<Variant> variants_;
   // Memory of calls that bring none, kept for the next.
   mutable std::mutex mutex_;
-  mutable std::vector<std::vector<std::byte>> spare_;
+  mutable std::vector<Buffer> spare_;
 };
 
 }  // namespace linnet
