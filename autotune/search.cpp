@@ -31,19 +31,18 @@ class Search {
     bool complete = survey();
     complete &= finals();
     SearchResult result{.fallback = trials_[0], .complete = complete};
-    if (!trials_[0].error.empty())
-      throw Error(fmt::format("the default schedule cannot be measured: {}", trials_[0].error));
     if (trials_[0].runs == 0) throw Error("stopped before anything was measured");
     result.best = trials_[winner()];
     for (const Trial& trial : trials_)
-      if (trial.runs > 0 || !trial.error.empty()) result.trials.push_back(trial);
+      if (is_known(trial.rank)) result.trials.push_back(trial);
     options_.progress(1, "done");
     return result;
   }
 
  private:
-  // The default and its neighbours that differ in how sums are added come first: they say which
-  // chunk is worth the rest of the time.
+  // The default and the plain chunks, then the neighbours of the best until none is better. A
+  // model's answers are worth no more than that; where times are measured the rest follows, what
+  // has the better plain chunk first.
   bool survey() {
     std::vector<size_t> anchors, rest;
     for (const Trial& t : trials_) {
@@ -51,7 +50,8 @@ class Search {
       plain.chunk = t.schedule.chunk;
       (plain == t.schedule ? anchors : rest).push_back(t.rank);
     }
-    bool complete = measure_all(anchors, kFirstRuns, kSurveyShare);
+    if (!measure_all(anchors, kFirstRuns, kSurveyShare) || !descend()) return false;
+    if (!measurer_.is_noisy()) return true;
     auto anchor_of = [&](size_t i) {
       for (size_t a : anchors)
         if (trials_[a].schedule.chunk == trials_[i].schedule.chunk && trials_[a].runs > 0)
@@ -60,7 +60,19 @@ class Search {
     };
     std::stable_sort(rest.begin(), rest.end(),
                      [&](size_t a, size_t b) { return anchor_of(a) < anchor_of(b); });
-    return complete & measure_all(rest, kFirstRuns, kSurveyShare);
+    std::erase_if(rest, [&](size_t i) { return is_known(i); });
+    return measure_all(rest, kFirstRuns, kSurveyShare);
+  }
+
+  bool descend() {
+    for (;;) {
+      const Schedule& best = trials_[ranked().front()].schedule;
+      std::vector<size_t> neighbours;
+      for (const Trial& t : trials_)
+        if (!is_known(t.rank) && best.fields_apart(t.schedule) == 1) neighbours.push_back(t.rank);
+      if (neighbours.empty()) return true;
+      if (!measure_all(neighbours, kFirstRuns, kSurveyShare)) return false;
+    }
   }
 
   // Rounds of the better half, with twice the runs, until one is clearly the best.
@@ -79,6 +91,7 @@ class Search {
     return true;
   }
 
+  bool is_known(size_t i) const { return trials_[i].runs > 0 || !trials_[i].error.empty(); }
   bool better(size_t a, size_t b) const {
     return std::pair(trials_[a].ratio, a) < std::pair(trials_[b].ratio, b);
   }
@@ -138,15 +151,15 @@ class Search {
   double share_done() const {
     if (options_.budget_s > 0) return std::min(1., measurer_.clock_s() / options_.budget_s);
     double seen = 0;
-    for (const Trial& t : trials_) seen += t.runs > 0 || !t.error.empty();
+    for (const Trial& t : trials_) seen += is_known(t.rank);
     return seen / static_cast<double>(trials_.size());
   }
 
   void note(const std::vector<size_t>& batch, const std::vector<Sample>& samples, int runs) {
-    if (samples[0].ms.empty()) {
-      trials_[0].error = samples[0].error.empty() ? "no time" : samples[0].error;
-      return;
-    }
+    // Everything is held against the default: without it there is nothing to search.
+    if (samples[0].ms.empty())
+      throw Error(fmt::format("the default schedule cannot be measured: {}",
+                              samples[0].error.empty() ? "no time" : samples[0].error));
     std::vector<double> noises;
     for (size_t n = 0; n < batch.size(); ++n) {
       Trial& trial = trials_[batch[n]];

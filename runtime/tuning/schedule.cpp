@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <vector>
 
 #include "linnet/error.h"
 
@@ -15,6 +16,15 @@ std::string Schedule::describe() const {
     text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
   });
   return text;
+}
+
+int Schedule::fields_apart(const Schedule& other) const {
+  std::vector<int64_t> values;
+  for_each_field([&](const char*, int64_t value, int64_t) { values.push_back(value); });
+  int apart = 0;
+  auto own = values.begin();
+  other.for_each_field([&](const char*, int64_t value, int64_t) { apart += value != *own++; });
+  return apart;
 }
 
 bool Schedule::set(std::string_view field, int64_t value) {

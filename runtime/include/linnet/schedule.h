@@ -36,6 +36,7 @@ struct Schedule {
   bool same_sums(const Schedule& other) const {
     return chunk == other.chunk && stages == other.stages;
   }
+  int fields_apart(const Schedule& other) const;  // fields that differ
   // "chunk=32 warps=8": the chunk, and what is not as above.
   std::string describe() const;
   // Reads that; fields may be apart by blanks or commas. Throws UserError that begins with `what`.
