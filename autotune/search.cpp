@@ -40,9 +40,9 @@ class Search {
   }
 
  private:
-  // The default and the plain chunks, then the neighbours of the best until none is better. A
-  // model's answers are worth no more than that; where times are measured the rest follows, what
-  // has the better plain chunk first.
+  // The default and the plain chunks, then the neighbours of the best (one field apart) until none
+  // is better. A model's answers are worth no more than that; where times are measured the rest
+  // follows, what has the better plain chunk first.
   bool survey() {
     std::vector<size_t> anchors, rest;
     for (const Trial& t : trials_) {
@@ -66,7 +66,7 @@ class Search {
 
   bool descend() {
     for (;;) {
-      const Schedule& best = trials_[ranked().front()].schedule;
+      const Schedule& best = trials_[winner()].schedule;
       std::vector<size_t> neighbours;
       for (const Trial& t : trials_)
         if (!is_known(t.rank) && best.fields_apart(t.schedule) == 1) neighbours.push_back(t.rank);

@@ -47,6 +47,20 @@ void replace(const std::filesystem::path& path, const std::string& text) {
   posix::sync_directory(path.parent_path());
 }
 
+// Commands in the order they were first given.
+void add_command(std::string& commands, const std::string& command) {
+  constexpr std::string_view kThen = "; ";
+  constexpr size_t kMost = 4000;  // bytes: the oldest are forgotten
+  const std::string all = fmt::format("{}{}{}", kThen, commands, kThen);
+  if (command.empty() ||
+      all.find(fmt::format("{}{}{}", kThen, command, kThen)) != std::string::npos)
+    return;
+  if (!commands.empty()) commands += kThen;
+  commands += command;
+  while (commands.size() > kMost && commands.find(kThen) != std::string::npos)
+    commands.erase(0, commands.find(kThen) + kThen.size());
+}
+
 // What processes that died while they wrote have left.
 void remove_leftovers(const std::filesystem::path& path) {
   const std::string prefix = path.filename().string() + ".new-";
@@ -72,7 +86,7 @@ void update_tuning_file(const std::filesystem::path& path, const std::string& ar
   remove_leftovers(path);
   TuningFile file = existing(path, architecture);
   file.merge(entries);
-  file.made_by = made_by;
+  add_command(file.made_by, made_by);
   replace(path, file.text());
 } catch (const std::system_error& error) {
   throw DeviceError(fmt::format("{}: cannot be written: {}", path.string(), error.what()));

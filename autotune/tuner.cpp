@@ -77,9 +77,8 @@ class Tuner {
     for (at_ = 0; at_ < units_.size() && !options_.stop(); ++at_) {
       try {
         tune_one(units_[at_]);
-      } catch (const UserError&) {
-        throw;
       } catch (const Error& error) {
+        if (at_ + 1 == units_.size() && found_.empty()) throw;  // nothing can be tuned
         log_info("{}: not tuned: {}", place(units_[at_]), error.what());
       }
     }

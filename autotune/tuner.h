@@ -11,7 +11,7 @@
 namespace linnet::autotune {
 
 struct TuneOptions {
-  std::string device = "cpu";  // or "cuda:0"; "virtual:sm_90" has no model yet
+  std::string device = "cpu";  // or "cuda:0", or "virtual:sm_90": modelled
   int threads = 0;             // cpu; 0: as a device has them
   std::vector<Direction> directions = {Direction::forward, Direction::backward, Direction::decode};
   std::vector<Length> lengths = {Length::long_, Length::medium, Length::short_};
@@ -37,8 +37,7 @@ struct Unit {
 };
 std::vector<Unit> units_of(const std::vector<Problem>& problems, const TuneOptions& options);
 
-// Throws UserError or DeviceError for a device or problem that cannot be tuned at all; a unit whose
-// default does not run is a line in the log.
+// A unit that cannot be tuned is a line in the log; throws Error if none can.
 std::vector<Tuned> tune(const std::vector<Problem>& problems, const TuneOptions& options);
 
 // The schedule calls take now beside others, all taking turns: one table row for each unit.

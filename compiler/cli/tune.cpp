@@ -181,6 +181,7 @@ void add_tune(CLI::App& app) {
       "find the best schedules of an op and keep them; calls never search (docs/autotune.md)\n"
       "  linnet tune kda --budget 120s            on this CPU, by measuring\n"
       "  linnet tune kda --device cuda:0          on a GPU, by measuring\n"
+      "  linnet tune kda --device virtual:sm_90   for a GPU that is not here, by a model\n"
       "  linnet tune kda --list                   what would be tried\n"
       "  linnet tune show                         what is known, and how it was found\n"
       "Ctrl-C keeps what is found; the same command then goes on where it was.");
@@ -189,7 +190,7 @@ void add_tune(CLI::App& app) {
   command->add_flag("--all", tune->all, "every recurrence");
   command
       ->add_option("--device", tune->options.device,
-                   "cpu or cuda:<number>; with --list also virtual:sm_<arch>")
+                   "cpu or cuda:<number>, by measuring; virtual:sm_<arch>, by a model")
       ->capture_default_str();
   command->add_option("--direction", tune->directions, "forward, backward, decode")->delimiter(',');
   command->add_option("--length", tune->lengths, "classes of lengths: short, medium, long")

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "autotune/store.h"
 #include "autotune/tuner.h"
 #include "compiler/cli/commands.h"
@@ -16,6 +18,7 @@ struct TuneFiles {
   std::vector<std::string> files;
   std::string file, out;
   bool generic = false;
+  double least_gain = 0;
 
   autotune::TuneOptions options() const { return {.device = device, .directory = directory}; }
 
@@ -61,9 +64,25 @@ struct TuneFiles {
     auto path = autotune::tuning_file_for(options());
     TuningFile own = read(path.string());
     if (generic) own.architecture = own.architecture.substr(0, own.architecture.find(' '));
-    if (generic) own.made_by += " on " + autotune::limits_of(device).name;
+    std::string exported = "linnet tune export";
+    if (generic) exported += " --generic";
+    if (least_gain > 0) {
+      keep_what_pays(own);
+      exported += fmt::format(" --least-gain {:g}", least_gain);
+    }
+    own.made_by += fmt::format("; {} (on {})", exported, autotune::limits_of(device).name);
     autotune::write_tuning_file(file, own);
     fmt::print("{}: {} entries for {}\n", file, own.entries.size(), own.architecture);
+  }
+
+  // A class without an entry takes its neighbour's, so a problem keeps all its classes or none.
+  void keep_what_pays(TuningFile& file) const {
+    std::vector<TuningKey> paying;
+    for (const TuningEntry& e : file.entries)
+      if (e.default_ms >= least_gain * e.ms) paying.push_back(e.key);
+    std::erase_if(file.entries, [&](const TuningEntry& e) {
+      return std::find(paying.begin(), paying.end(), e.key) == paying.end();
+    });
   }
 
   // Into the file of the architecture it speaks of, whichever machine this is.
@@ -141,6 +160,9 @@ void add_tune_files(CLI::App& tune) {
   copy->add_option("file", state->file, "to this one")->required();
   copy->add_flag("--generic", state->generic,
                  "for every CPU, or every GPU of the architecture: how shipped files are made");
+  copy->add_option("--least-gain", state->least_gain,
+                   "only problems one of whose shapes gains this much over the default: 1.05")
+      ->check(CLI::Range(1.0, 100.0));
   with_place(add("import", "take the entries of a file, in place of those for the same",
                  &TuneFiles::import_from))
       ->add_option("file", state->file, "from this one")
