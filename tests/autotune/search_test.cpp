@@ -87,6 +87,23 @@ TEST_CASE("search: schedules that do not run are passed over, and said so") {
   MadeUp nothing([](const Schedule&) { return -1; });
   CHECK_THROWS_WITH_AS(search(space(), nothing, nullptr, {}),
                        "the default schedule cannot be measured: does not run", Error);
+  CHECK(nothing.measurements == 1);  // it ends at once
+}
+
+TEST_CASE("search: without noise it walks to better neighbours and asks about no others") {
+  const Schedule bottom{.chunk = 64, .register_rows = 4, .register_vectors = 1};
+  MadeUp times([&](const Schedule& s) { return valley(s, bottom); });
+  times.noisy = false;
+  SearchResult result = search(space(), times, nullptr, {});
+  CHECK(result.best.schedule == bottom);
+  CHECK(result.complete);
+  CHECK(result.trials.size() < space().size() / 2);
+  // What is within a tie is not walked to: the default and its neighbours are all that is asked.
+  MadeUp flat([](const Schedule& s) { return s.chunk == 64 ? 0.99 : 1; });
+  flat.noisy = false;
+  result = search(space(), flat, nullptr, {});
+  CHECK(result.best.rank == 0);
+  CHECK(result.trials.size() == 1 + 3 + 3 + 2);
 }
 
 TEST_CASE("search: a budget ends it, with the plain chunks measured first") {

@@ -160,6 +160,19 @@ TEST_CASE("store: a file that cannot be used is kept under another name") {
   }
 }
 
+TEST_CASE("store: a file names the commands that made it, each once") {
+  TempDirectory directory;
+  auto path = directory.path / "cpu.json";
+  for (const char* command : {"tune kda", "tune gla", "tune kda"})
+    update_tuning_file(path, "cpu test", {entry(kKda, {.chunk = 32})}, command);
+  CHECK(read_tuning_file(path)->made_by == "tune kda; tune gla");
+  for (int i = 0; i < 100; ++i)
+    update_tuning_file(path, "cpu test", {}, std::string(90, 'x') + std::to_string(i));
+  std::string made_by = read_tuning_file(path)->made_by;
+  CHECK(made_by.size() <= 4000);
+  CHECK(made_by.ends_with("x99"));
+}
+
 TEST_CASE("store: ten processes that write one file lose nothing") {
   TempDirectory directory;
   auto path = directory.path / "cpu.json";

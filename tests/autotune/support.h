@@ -63,6 +63,7 @@ class MadeUp : public Measurer {
   std::string how() const override { return "measured"; }
   std::string device() const override { return "made up"; }
   double clock_s() const override { return clock_; }
+  bool is_noisy() const override { return noisy; }
   std::vector<Sample> measure(const std::vector<Schedule>& schedules, int runs) override {
     std::vector<Sample> samples;
     for (const Schedule& schedule : schedules) {
@@ -83,6 +84,7 @@ class MadeUp : public Measurer {
     if (after) after(measurements);
     return samples;
   }
+  bool noisy = true;
   int measurements = 0;
   std::function<void(int)> after;  // each measurement
 

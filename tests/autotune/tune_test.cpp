@@ -131,6 +131,41 @@ TEST_CASE("tune: stopped by a key, it keeps what it found and goes on the next t
   CHECK(read_tuning_file(path)->entries.size() == 1);
 }
 
+TEST_CASE("tune: a small op on virtual:sm_80, by the model") {
+  Home home;
+  TuneOptions options{.device = "virtual:sm_80",
+                      .directions = {Direction::forward},
+                      .lengths = {Length::long_, Length::short_},
+                      .budget_s = 12};
+  Problem problem = kSmall;
+  problem.dtype = DType::bf16;
+  auto tuned = tune({problem}, options);
+  REQUIRE(tuned.size() == 4);  // two lengths, few and many heads
+  for (const Tuned& t : tuned) {
+    CAPTURE(t.entry.place());
+    CHECK(t.entry.how == "modelled");
+    CHECK(t.entry.device == "Linnet Virtual A100, 108 SMs");
+    CHECK(t.entry.ms > 0);
+    CHECK(t.entry.schedule.same_sums(tuned[0].entry.schedule));
+    CHECK(t.result.best.ratio <= 1);
+  }
+  // A model has no noise: the same again.
+  auto again = tune({problem}, options);
+  for (size_t i = 0; i < tuned.size(); ++i) {
+    if (!tuned[i].result.complete || !again[i].result.complete) continue;
+    CHECK(again[i].entry.schedule == tuned[i].entry.schedule);
+    CHECK(again[i].entry.ms == tuned[i].entry.ms);
+  }
+  auto file = read_tuning_file(tuning_path(home.tuning, "sm_80 108 SMs"));
+  REQUIRE(file);
+  CHECK(file->entries.size() == 4);
+  // Calls take it, and give what the default gives.
+  Device device = Device::open("virtual:sm_80");
+  auto expected = run(device, problem, {.schedule = Schedule{}}, {1, 70, 2, 2});
+  auto results = run(device, problem, {}, {1, 70, 2, 2});
+  CHECK_NOTHROW(check_results(expected, results, problem));
+}
+
 TEST_CASE("tune: the measurer for GPUs runs on the virtual one: graphs, events, a cold cache") {
   Home home;
   Subject subject{kSmall, Direction::forward, {{1, 64, 2, 2}}};
