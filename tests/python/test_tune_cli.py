@@ -92,7 +92,7 @@ def test_merge_import_diff(tune, tmp_path):
     imported = json.loads((tmp_path / "tuning" / "cpu-test.json").read_text())
     assert {e["op"]: e["schedule"]["chunk"] for e in imported["entries"]} == {"gla": 32, "kda": 64}
     other = write(tmp_path / "other.json", [], "sm_90")
-    assert "other.json: expected a file for cpu test, got one for sm_90" in tune("merge", a, other, "-o", "x", code=2)
+    assert "other.json: expected a file for cpu test, got one for sm_90" in tune("merge", a, other, "-o", "x", code=1)
 
 
 @pytest.mark.parametrize("text, why", [("{ half a fi", "at byte"), ("", "at byte 0"), (None, "of another version: \"format\" 2")])
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_used_is_named_ignored_and_kept(tune, tmp_path, te
     if text is not None:
         broken.write_text(text)
     before = broken.read_text()
-    assert f"broken.json: " in tune("import", broken, code=2) and why in tune("import", broken, code=2)
+    assert f"broken.json: " in tune("import", broken, code=1) and why in tune("import", broken, code=1)
     tune(*SMALL, "--length", "short", "--budget", "1s")
     path, _ = stored(tmp_path)
     path.write_text(before)
@@ -139,8 +139,8 @@ def test_killed_it_loses_nothing_and_goes_on(tune, tmp_path):
 
 
 def test_wrong_arguments_are_named(tune):
-    assert "--budget: expected a time such as 90s, 10m or 1h; got 'soon'" in tune("kda", "--budget", "soon", code=2)
-    assert "expected a recurrence of `linnet list`, or --all" in tune(code=2)
-    assert "length" in tune("kda", "--length", "endless", code=2)
-    assert "device" in tune("kda", "--device", "virtual:sm_75", code=2)
-    assert "gate: delta_rule has no gate" in tune("delta_rule", "--gate", "softplus", "--budget", "1s", code=2)
+    assert "--budget: expected a time such as 90s, 10m or 1h; got 'soon'" in tune("kda", "--budget", "soon", code=1)
+    assert "expected a recurrence of `linnet list`, or --all" in tune(code=1)
+    assert "length" in tune("kda", "--length", "endless", code=1)
+    assert "device" in tune("kda", "--device", "virtual:sm_75", code=1)
+    assert "gate: delta_rule has no gate" in tune("delta_rule", "--gate", "softplus", "--budget", "1s", code=1)
