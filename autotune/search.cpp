@@ -16,7 +16,8 @@ constexpr size_t kBatch = 6;       // schedules beside the default that take tur
 constexpr int kFirstRuns = 7;      // of the survey; doubled in each round after it
 constexpr size_t kFinalists = 12;  // at most, after the survey
 constexpr int kRounds = 3;
-constexpr double kSurveyShare = 0.6;  // of the budget
+constexpr double kSurveyShare = 0.5;  // of the budget
+constexpr double kMostNoise = 0.1;    // beyond it a difference counts, noise or not
 
 class Search {
  public:
@@ -79,7 +80,7 @@ class Search {
   bool finals() {
     std::vector<size_t> left = ranked();
     if (!measurer_.is_noisy()) return true;
-    if (left.size() > kFinalists) left.resize(kFinalists);
+    if (left.size() > finalists()) left.resize(finalists());
     int runs = kFirstRuns;
     for (int round = 0; round < kRounds && left.size() > 1; ++round) {
       runs *= 2;
@@ -89,6 +90,15 @@ class Search {
       left.resize(std::max<size_t>(2, (left.size() + 1) / 2));
     }
     return true;
+  }
+
+  // As many as there is time for: of a first round with twice a survey's runs, and of as much again
+  // for the rounds of the better ones.
+  size_t finalists() const {
+    if (options_.budget_s <= 0 || run_s_ <= 0) return kFinalists;
+    double left_s = options_.budget_s - measurer_.clock_s();
+    double each_s = 4 * kFirstRuns * run_s_;
+    return static_cast<size_t>(std::clamp(left_s / each_s, 2., static_cast<double>(kFinalists)));
   }
 
   bool is_known(size_t i) const { return trials_[i].runs > 0 || !trials_[i].error.empty(); }
@@ -113,10 +123,13 @@ class Search {
     int most = 0;
     for (size_t i : order) most = std::max(most, i == 0 ? 0 : trials_[i].runs);
     std::erase_if(order, [&](size_t i) { return i != 0 && trials_[i].runs < most; });
-    double best = trials_[order.front()].ratio;
-    size_t first = order.front();
-    for (size_t i : order)
-      if (trials_[i].ratio <= best * (1 + options_.tie)) first = std::min(first, i);
+    const Trial& best = trials_[order.front()];
+    size_t first = best.rank;
+    for (size_t i : order) {
+      double noise = std::min(kMostNoise, best.noise + trials_[i].noise);
+      if (trials_[i].ratio <= best.ratio * (1 + std::max(options_.tie, noise)))
+        first = std::min(first, i);
+    }
     return first;
   }
 
@@ -141,7 +154,9 @@ class Search {
       // The first measurement is always made: without it there is no answer at all.
       if (options_.stop() || (over && trials_[0].runs > 0)) return false;
       options_.progress(share_done(), schedules.back().describe());
+      double start_s = measurer_.clock_s();
       samples = measurer_.measure(schedules, runs);
+      run_s_ = (measurer_.clock_s() - start_s) / (runs * static_cast<double>(schedules.size()));
       if (journal_) journal_->add(schedules, runs, *samples);
     }
     note(batch, *samples, runs);
@@ -175,7 +190,9 @@ class Search {
       Score& score = scores_[batch[n]];
       score.weighted += runs * sum / static_cast<double>(sample.ms.size());
       score.weight += runs;
+      score.variance += runs * sample.noise * runs * sample.noise;
       trial.ratio = std::exp(score.weighted / score.weight);
+      trial.noise = std::sqrt(score.variance) / score.weight;
       trial.ms = sample.ms;
       trial.runs += runs;
     }
@@ -184,7 +201,7 @@ class Search {
   }
 
   struct Score {
-    double weighted = 0, weight = 0;
+    double weighted = 0, weight = 0, variance = 0;
   };
   Measurer& measurer_;
   Journal* journal_;
@@ -192,6 +209,7 @@ class Search {
   std::vector<Trial> trials_;
   std::vector<Score> scores_;
   double noise_ = 0;
+  double run_s_ = 0;  // that a run of one schedule took, in the last measurement
 };
 
 }  // namespace

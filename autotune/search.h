@@ -14,6 +14,7 @@ struct Trial {
   Schedule schedule;
   size_t rank = 0;         // its place in the space
   double ratio = 0;        // of its time to the default's, over all workloads; 0: not measured
+  double noise = 0;        // of that ratio, relative
   std::vector<double> ms;  // of the last measurement, for each workload
   int runs = 0;
   std::string error;
@@ -21,8 +22,8 @@ struct Trial {
 
 struct SearchOptions {
   double budget_s = 0;  // 0: none, everything is measured
-  // Schedules this close to the best are as good as it: the first of them in the space is taken, so
-  // that every rank and every restart takes the same.
+  // Schedules this close to the best, or within the noise of it, are as good as it: the first of
+  // them in the space is taken, so that every rank and every restart takes the same.
   double tie = 0.02;
   std::function<bool()> stop = [] { return false; };  // asked before every measurement
   // The share done, and what is being done.

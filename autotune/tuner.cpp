@@ -57,6 +57,12 @@ Unit unit_of(const Problem& problem, Direction direction, ShapeClass shape, int6
   return unit;
 }
 
+// Of a budget: a run of a long sequence takes longer.
+double weight_of(const Unit& unit) {
+  if (unit.subject.direction == Direction::decode) return 0.5;
+  return unit.shape.length == Length::short_ ? 1 : unit.shape.length == Length::medium ? 2 : 4;
+}
+
 std::unique_ptr<Measurer> measurer_for(const Unit& unit, const TuneOptions& options) {
   if (is_cpu(options))
     return measure_on_cpu(Device::open("cpu", {.threads = options.threads}), unit.subject);
@@ -105,9 +111,11 @@ class Tuner {
     Journal journal(journal_path, what);
     if (journal.remembered() > 0)
       log_info("{}: goes on after {} measurements", place(unit), journal.remembered());
-    auto left = static_cast<double>(units_.size() - at_);
-    double share =
-        options_.budget_s > 0 ? std::max(0.1, (options_.budget_s - elapsed_s()) / left) : 0;
+    double left = 0;
+    for (size_t i = at_; i < units_.size(); ++i) left += weight_of(units_[i]);
+    double share = options_.budget_s > 0
+                       ? std::max(0.1, (options_.budget_s - elapsed_s()) * weight_of(unit) / left)
+                       : 0;
     SearchOptions search_options{.budget_s = share, .stop = options_.stop};
     search_options.progress = [&](double done, const std::string& schedule) {
       double all = (static_cast<double>(at_) + done) / static_cast<double>(units_.size());
