@@ -81,6 +81,8 @@ class Search {
     std::vector<size_t> left = ranked();
     if (!measurer_.is_noisy()) return true;
     if (left.size() > finalists()) left.resize(finalists());
+    // They are here because they were lucky, too: what got them here does not count any more.
+    scores_.assign(scores_.size(), {});
     int runs = kFirstRuns;
     for (int round = 0; round < kRounds && left.size() > 1; ++round) {
       runs *= 2;
@@ -120,13 +122,14 @@ class Search {
   // Among those that had as many runs as the best, the first of the space within a tie of it.
   size_t winner() const {
     std::vector<size_t> order = ranked();
+    if (!options_.default_may_win && order.size() > 1) std::erase(order, 0);
     int most = 0;
     for (size_t i : order) most = std::max(most, i == 0 ? 0 : trials_[i].runs);
     std::erase_if(order, [&](size_t i) { return i != 0 && trials_[i].runs < most; });
     const Trial& best = trials_[order.front()];
     size_t first = best.rank;
     for (size_t i : order) {
-      double noise = std::min(kMostNoise, best.noise + trials_[i].noise);
+      double noise = std::min(kMostNoise, 2 * std::max(best.noise, trials_[i].noise));
       if (trials_[i].ratio <= best.ratio * (1 + std::max(options_.tie, noise)))
         first = std::min(first, i);
     }

@@ -25,13 +25,14 @@ struct SearchOptions {
   // Schedules this close to the best, or within the noise of it, are as good as it: the first of
   // them in the space is taken, so that every rank and every restart takes the same.
   double tie = 0.02;
+  bool default_may_win = true;  // false: it is only what others are held against
   std::function<bool()> stop = [] { return false; };  // asked before every measurement
   // The share done, and what is being done.
   std::function<void(double, const std::string&)> progress = [](double, const std::string&) {};
 };
 
 struct SearchResult {
-  Trial best;                 // the default if nothing better was found
+  Trial best;                 // the default if nothing better was found, or nothing else measured
   Trial fallback;             // the default itself
   std::vector<Trial> trials;  // everything measured, in the order of the space
   bool complete = false;      // false: stopped before every candidate had its turn

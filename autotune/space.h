@@ -15,7 +15,7 @@ struct Limits {
   DeviceKind kind = DeviceKind::cpu;
   std::string name;  // for messages
   // cpu
-  int64_t vector_registers = 16;
+  int64_t vector_registers = 16;  // the fewest there are
   int64_t second_cache_bytes = 1 << 20;
   // gpu
   int64_t shared_bytes = 0;  // a block may ask for

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 
@@ -77,7 +78,9 @@ class Tuner {
         architecture_(architecture_of(options)),
         path_(tuning_file_for(options)),
         limits_(limits_of(options.device)),
-        units_(units_of(problems, options)) {}
+        units_(units_of(problems, options)) {
+    if (options.generic) limits_.vector_registers = Limits().vector_registers;
+  }
 
   std::vector<Tuned> run() {
     for (at_ = 0; at_ < units_.size() && !options_.stop(); ++at_) {
@@ -100,7 +103,8 @@ class Tuner {
   double elapsed_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   void tune_one(const Unit& unit) {
-    std::vector<Schedule> space = space_of(unit);
+    const std::optional<Schedule> sums = sums_of_largest(unit);
+    std::vector<Schedule> space = space_of(unit, sums);
     auto measurer = measurer_for(unit, options_);
     std::string what = fmt::format("{}; {}; {}; {}", place(unit), generator_version(),
                                    measurer->device(), unit.subject.describe());
@@ -116,7 +120,9 @@ class Tuner {
     double share = options_.budget_s > 0
                        ? std::max(0.1, (options_.budget_s - elapsed_s()) * weight_of(unit) / left)
                        : 0;
-    SearchOptions search_options{.budget_s = share, .stop = options_.stop};
+    SearchOptions search_options{.budget_s = share,
+                                 .default_may_win = !sums || space[0].same_sums(*sums),
+                                 .stop = options_.stop};
     search_options.progress = [&](double done, const std::string& schedule) {
       double all = (static_cast<double>(at_) + done) / static_cast<double>(units_.size());
       double seconds = options_.budget_s > 0 ? options_.budget_s - elapsed_s()
@@ -132,18 +138,23 @@ class Tuner {
   }
 
   // On a GPU all shapes of a problem add their sums as the first, its largest, does.
-  std::vector<Schedule> space_of(const Unit& unit) {
-    Compiler& compiler = compiler_for(place(unit));
-    std::vector<Schedule> space =
-        make_space(compiler, unit.subject.problem, unit.subject.direction, limits_).schedules();
+  std::optional<Schedule> sums_of_largest(const Unit& unit) const {
+    if (is_cpu(options_)) return std::nullopt;
     TuningKey key(unit.subject.problem, unit.subject.direction);
-    if (!is_cpu(options_))
-      for (const Tuned& tuned : found_)
-        if (tuned.entry.key == key) {
-          const Schedule& first = tuned.entry.schedule;
-          std::erase_if(space, [&](const Schedule& s) { return !s.same_sums(first); });
-          break;
-        }
+    for (const Tuned& tuned : found_)
+      if (tuned.entry.key == key) return tuned.entry.schedule;
+    return std::nullopt;
+  }
+
+  // The default is always there, for others to be held against.
+  std::vector<Schedule> space_of(const Unit& unit, const std::optional<Schedule>& sums) const {
+    std::vector<Schedule> space =
+        make_space(compiler_for(place(unit)), unit.subject.problem, unit.subject.direction, limits_)
+            .schedules();
+    if (sums)
+      space.erase(std::remove_if(space.begin() + 1, space.end(),
+                                 [&](const Schedule& s) { return !s.same_sums(*sums); }),
+                  space.end());
     return space;
   }
 

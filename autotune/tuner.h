@@ -13,6 +13,7 @@ namespace linnet::autotune {
 struct TuneOptions {
   std::string device = "cpu";  // or "cuda:0", or "virtual:sm_90": modelled
   int threads = 0;             // cpu; 0: as a device has them
+  bool generic = false;        // cpu: only schedules that suit any CPU, for a file that is shipped
   std::vector<Direction> directions = {Direction::forward, Direction::backward, Direction::decode};
   std::vector<Length> lengths = {Length::long_, Length::medium, Length::short_};
   double budget_s = 0;              // for everything together; 0: none, the whole space is measured

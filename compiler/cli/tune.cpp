@@ -203,6 +203,8 @@ void add_tune(CLI::App& app) {
   command->add_option("--value-dim", tune->problem.value_dim, "value channels")
       ->capture_default_str();
   command->add_option("--threads", tune->options.threads, "threads of the device cpu");
+  command->add_flag("--generic", tune->options.generic,
+                    "cpu: only schedules that suit any CPU, for `export --generic`");
   command->add_option("--budget", tune->budget,
                       "time for everything together: 90s, 10m (without: until all is measured)");
   command->add_option("--memory-limit", tune->memory,
