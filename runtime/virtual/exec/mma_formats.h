@@ -13,12 +13,14 @@ namespace linnet::vgpu {
 struct FromHalf {
   using Element = uint16_t;
   static constexpr int kPack = 2;
+  static constexpr int kFraction = 10;
   static constexpr int kSmallest = -14;
   static float value(uint16_t bits) { return half_to_float(bits); }
 };
 struct FromBfloat {
   using Element = uint16_t;
   static constexpr int kPack = 2;
+  static constexpr int kFraction = 7;
   static constexpr int kSmallest = -126;
   static float value(uint16_t bits) { return bfloat_to_float(bits); }
 };

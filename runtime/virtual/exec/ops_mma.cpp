@@ -38,23 +38,26 @@ template <class A, class B>
 void multiply_float(Warp& warp, const Op& op, uint32_t mask) {
   check_converged(warp, mask);
   MmaTile tile;
-  tile.rows = rows_of(op);
   tile.depth = depth_of(op);
   tile.smallest_exponent = std::min(A::kSmallest, B::kSmallest);
-  const int a_registers = tile.rows / 8 * tile.depth / (4 * A::kPack);
+  const int a_registers = tile.depth / (2 * A::kPack);
   const int b_registers = tile.depth / (4 * B::kPack);
   const uint32_t* slots = warp.list(op);
   const uint32_t* a = slots + registers_d(op);
-  Fragments<typename A::Element, A::kPack>::read_a(
-      warp, a, tile.rows, a_registers,
-      [&](int row, int k, typename A::Element bits) { tile.a[row][k] = A::value(bits); });
+  const uint32_t* c = a + a_registers + b_registers;
+  read_factor_a<A>(warp, a, a_registers, tile);
   read_factor_b<B>(warp, a + a_registers, b_registers, tile);
-  read_addend(warp, a + a_registers + b_registers, op.flags & kHalfAddend, tile);
+  const bool half_addend = op.flags & kHalfAddend, half_result = op.flags & kHalfResult;
+  const uint32_t* addend[4];
+  for (int i = 0; i < (half_addend ? 2 : 4); ++i) addend[i] = warp.src<uint32_t>(c[i]);
+  read_addend(addend, half_addend, tile);
   if (warp.launch.settings.mma == MmaMode::Exact)
     mma_exact(tile);
   else
     mma_hardware(tile, rounding_of<A>(*warp.launch.profile));
-  write_result(warp, slots, op.flags & kHalfResult, tile);
+  uint32_t* results[4];
+  for (int i = 0; i < (half_result ? 2 : 4); ++i) results[i] = warp.dst<uint32_t>(slots[i]);
+  write_result(results, half_result, tile);
 }
 
 void multiply_int8(Warp& warp, const Op& op, uint32_t mask) {

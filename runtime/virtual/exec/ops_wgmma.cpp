@@ -102,42 +102,6 @@ uint64_t same_for_all(Warp& warp, Slot slot) {
   return values[0];
 }
 
-void read_accumulator(const Warp& warp, uint32_t* const* places, bool half, MmaTile& tile) {
-  const uint32_t* values[4];
-  for (int i = 0; i < (half ? 2 : 4); ++i) values[i] = warp.wgmma.value_of(places[i]);
-  for (int part = 0; part < 2; ++part)
-    for (int g = 0; g < 8; ++g)
-      for (int t = 0; t < 4; ++t) {
-        float* row = tile.c[8 * part + g] + 2 * t;
-        if (half) {
-          const uint32_t both = values[part][4 * g + t];
-          row[0] = half_to_float(static_cast<uint16_t>(both));
-          row[1] = half_to_float(static_cast<uint16_t>(both >> 16));
-        } else {
-          row[0] = std::bit_cast<float>(values[2 * part][4 * g + t]);
-          row[1] = std::bit_cast<float>(values[2 * part + 1][4 * g + t]);
-        }
-      }
-}
-
-void write_accumulator(Warp& warp, uint32_t* const* places, bool half, const MmaTile& tile) {
-  uint32_t* results[4];
-  for (int i = 0; i < (half ? 2 : 4); ++i) results[i] = warp.wgmma.result_of(places[i]).data();
-  for (int part = 0; part < 2; ++part)
-    for (int g = 0; g < 8; ++g)
-      for (int t = 0; t < 4; ++t) {
-        const float* row = tile.c[8 * part + g] + 2 * t;
-        const auto lane = static_cast<size_t>(4 * g + t);
-        if (half) {
-          results[part][lane] =
-              static_cast<uint32_t>(half_from_float(row[1])) << 16 | half_from_float(row[0]);
-        } else {
-          results[2 * part][lane] = std::bit_cast<uint32_t>(canonical(row[0]));
-          results[2 * part + 1][lane] = std::bit_cast<uint32_t>(canonical(row[1]));
-        }
-      }
-}
-
 // op.a, op.b: descriptors; op.c: whether to add to the accumulator; op.aux: columns / 8; the list
 // has the accumulator and, when they are given, the registers of A.
 template <class Format>
@@ -150,7 +114,6 @@ void multiply(Warp& warp, const Op& op, uint32_t mask) {
   const uint32_t* slots = warp.list(op);
   const bool adds = (warp.pred(op.c) & 1) != op.negate_c;
   MmaTile tile;
-  tile.rows = 16;
   tile.depth = 8 * Format::kPack;
   tile.smallest_exponent = Format::kSmallest;
   const auto depth = static_cast<uint32_t>(tile.depth);
@@ -159,32 +122,41 @@ void multiply(Warp& warp, const Op& op, uint32_t mask) {
     Fragments<typename Format::Element, Format::kPack>::read_a(
         warp, slots + per_block * op.aux, 16, 4,
         [&](int row, int k, typename Format::Element bits) {
-          tile.a[row][k] = sign * Format::value(bits);
+          tile.a_at(row, k) = sign * Format::value(bits);
         });
   } else {
     const Tile rows(same_for_all(warp, op.a));
     TileReader<Format> read(warp, rows, op.flags & kTransposedA, op.flags & kNegateA);
     const uint32_t first = warp.index % 4 * 16;
     for (uint32_t row = 0; row < 16; ++row)
-      for (uint32_t k = 0; k < depth; ++k) tile.a[row][k] = read(first + row, k);
+      for (uint32_t k = 0; k < depth; ++k)
+        tile.a_at(static_cast<int>(row), static_cast<int>(k)) = read(first + row, k);
   }
+  find_exponents_a(tile);
   const Tile columns(same_for_all(warp, op.b));
   TileReader<Format> read(warp, columns, op.flags & kTransposedB, op.flags & kNegateB);
   for (uint32_t block = 0; block < op.aux; ++block) {
     for (uint32_t column = 0; column < 8; ++column)
-      for (uint32_t k = 0; k < depth; ++k) tile.b[k][column] = read(8 * block + column, k);
+      for (uint32_t k = 0; k < depth; ++k)
+        tile.b_at(static_cast<int>(k), static_cast<int>(column)) = read(8 * block + column, k);
+    find_exponents_b(tile);
     uint32_t* places[4];
-    for (uint32_t i = 0; i < per_block; ++i)
+    const uint32_t* addends[4];
+    for (uint32_t i = 0; i < per_block; ++i) {
       places[i] = warp.dst<uint32_t>(slots[per_block * block + i]);
+      addends[i] = warp.wgmma.value_of(places[i]);
+    }
     if (adds)
-      read_accumulator(warp, places, half, tile);
+      read_addend(addends, half, tile);
     else
       std::memset(tile.c, 0, sizeof tile.c);
     if (warp.launch.settings.mma == MmaMode::Exact)
       mma_exact(tile);
     else
       mma_hardware(tile, rounding_of<Format>(*warp.launch.profile));
-    write_accumulator(warp, places, half, tile);
+    uint32_t* results[4];
+    for (uint32_t i = 0; i < per_block; ++i) results[i] = warp.wgmma.result_of(places[i]).data();
+    write_result(results, half, tile);
     // Who reads before the wait must not find the right answer by luck.
     for (uint32_t i = 0; i < per_block; ++i) std::fill_n(places[i], kLanes, kNanF32);
   }
