@@ -69,3 +69,21 @@ shl.b32 %r1, %r0, 7; and.b32 %r1, %r1, 4095; st.shared.f32 [%r1], %f0; ex2.appro
   CHECK(json.find("\"shared\":{\"lanes\":32,\"bytes\":128,\"wavefronts\":32,\"minimum\":1}") !=
         std::string::npos);
 }
+
+TEST_CASE("counts: bytes that many blocks on several threads touch are counted once, every time") {
+  PtxRunner runner;
+  runner.settings.threads = 4;
+  runner.load(kHeader + R"(
+.visible .entry k(.param .u64 p, .param .u64 q)
+{ .reg .b64 %d<4>; .reg .b32 %r<8>; .reg .f32 %f<4>; .reg .pred %p<2>;
+ld.param.u64 %d0, [p]; ld.param.u64 %d1, [q]; mov.u32 %r0, %tid.x; mul.wide.u32 %d2, %r0, 4; add.u64 %d0, %d0, %d2; mov.u32 %r2, 0;
+LOOP: ld.global.f32 %f0, [%d0]; add.f32 %f1, %f1, %f0; add.u64 %d0, %d0, 128; add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, 64; @%p0 bra LOOP;
+mov.u32 %r1, %ctaid.x; mad.lo.u32 %r3, %r1, 32, %r0; mul.wide.u32 %d3, %r3, 4; add.u64 %d1, %d1, %d3; st.global.f32 [%d1], %f1; ret; })");
+  const uint64_t p = runner.upload(std::vector<float>(64 * 32, 1.0f));
+  const uint64_t q = runner.upload(std::vector<float>(64 * 32, 1.0f));
+  for (int run = 0; run < 20; ++run) {
+    const Counters counters = runner.run("k", {64, 1, 1}, {32, 1, 1}, {p, q});
+    REQUIRE(counters.touches.read == 64 * 128);
+    REQUIRE(counters.touches.written == 64 * 128);
+  }
+}

@@ -24,6 +24,20 @@ void store(T& word, T value) {
   __atomic_store_n(&word, value, __ATOMIC_RELAXED);
 }
 
+// How many of `bytes` the launch has not touched before. CTAs on other threads may ask at the same
+// moment: each byte is counted once.
+uint64_t first_touches(uint32_t& word, uint16_t launch, uint32_t bytes) {
+  uint32_t seen = load(word);
+  for (;;) {
+    const uint32_t known = seen >> 16 == launch ? seen & 0xffff : 0;
+    const uint32_t fresh = bytes & ~known;
+    if (!fresh) return 0;
+    if (__atomic_compare_exchange_n(&word, &seen, uint32_t{launch} << 16 | known | bytes, true,
+                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+      return static_cast<uint64_t>(std::popcount(fresh));
+  }
+}
+
 }  // namespace
 
 bool GlobalShadow::races(uint64_t entry, uint8_t fences_then, uint32_t bytes, uint32_t cta) const {
@@ -51,9 +65,7 @@ std::optional<Hazard> GlobalShadow::access_cell(Access kind, uint64_t cell_addre
     hazard = Hazard{FindingKind::GlobalRace, Access::Read, cta_of(read), bytes_of(read) & bytes};
   if (kind == Access::Read) {
     const bool same = cta_of(read) == cta && launch_of(read) == launch_;
-    const uint16_t known = launch_of(read) == launch_ ? load(cell.read_bytes) : uint16_t{0};
-    touches.read += static_cast<uint64_t>(std::popcount(bytes & ~uint32_t{known}));
-    store(cell.read_bytes, static_cast<uint16_t>(known | bytes));
+    touches.read += first_touches(cell.read_touch, launch_, bytes);
     store(cell.read, make_entry(cta, launch_, same ? bytes_of(read) | bytes : bytes));
     store(cell.read_fences, fences);
     return hazard;
@@ -63,9 +75,7 @@ std::optional<Hazard> GlobalShadow::access_cell(Access kind, uint64_t cell_addre
     __atomic_fetch_or(&cell.written, static_cast<uint16_t>(bytes), __ATOMIC_RELAXED);
   if (kind == Access::Write) {
     const bool same = cta_of(write) == cta && launch_of(write) == launch_;
-    const uint16_t known = launch_of(write) == launch_ ? load(cell.write_bytes) : uint16_t{0};
-    touches.written += static_cast<uint64_t>(std::popcount(bytes & ~uint32_t{known}));
-    store(cell.write_bytes, static_cast<uint16_t>(known | bytes));
+    touches.written += first_touches(cell.write_touch, launch_, bytes);
     store(cell.write, make_entry(cta, launch_, same ? bytes_of(write) | bytes : bytes));
     store(cell.write_fences, fences);
   }

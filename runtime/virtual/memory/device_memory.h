@@ -44,9 +44,9 @@ class RegionTable {
 struct ShadowCell {
   uint64_t write = 0;        // the last CTA that wrote, 0: the host
   uint64_t read = 0;         // the last CTA that read
+  uint32_t read_touch = 0;   // launch and the bytes it read so far, whichever CTA did
+  uint32_t write_touch = 0;  // the same of bytes written
   uint16_t written = 0;      // bytes that hold data
-  uint16_t read_bytes = 0;   // by the launch of `read`, whoever did
-  uint16_t write_bytes = 0;  // the same of `write`
   uint8_t write_fences = 0;  // fences the writer had executed then
   uint8_t read_fences = 0;
 };
