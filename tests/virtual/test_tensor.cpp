@@ -223,3 +223,42 @@ extern "C" __global__ void tile(const __grid_constant__ Map map, float* out) {
     }
   CHECK(wrong == 0);
 }
+
+TEST_CASE("tensor copies: a multicast lands in every block it names, and in no other") {
+  // Blocks 0 and 2 of a cluster of four ask for a box for blocks {0, 1, 3} and {2}; every block
+  // waits at its own barrier for 256 bytes and shows what came.
+  PtxRunner runner;
+  runner.load(kHeader + R"(
+.visible .entry k(.param .u64 map, .param .u64 out) .reqnctapercluster 4, 1, 1
+{ .reg .b64 %d<8>; .reg .b32 %r<16>; .reg .b16 %h<4>; .reg .pred %p<8>;
+.shared .align 128 .b8 tile[256]; .shared .align 8 .b8 bar[8];
+ld.param.u64 %d0, [map]; ld.param.u64 %d1, [out]; mov.u32 %r0, %tid.x; mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, tile; mov.u32 %r3, bar;
+setp.ne.u32 %p0, %r0, 0; @%p0 bra READY;
+mbarrier.init.shared.b64 [%r3], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 256;
+READY: barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+@%p0 bra WAIT;
+and.b32 %r4, %r1, 1; setp.eq.u32 %p1, %r4, 1; @%p1 bra WAIT;
+setp.eq.u32 %p2, %r1, 0; selp.b32 %r5, 11, 4, %p2; cvt.u16.u32 %h0, %r5; mul.lo.u32 %r6, %r1, 8;
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r2], [%d0, {%r6, 1}], [%r3], %h0;
+WAIT: bar.sync 0;
+AGAIN: mbarrier.try_wait.parity.shared.b64 %p3, [%r3], 0; @!%p3 bra AGAIN;
+shl.b32 %r7, %r0, 3; add.u32 %r8, %r2, %r7; ld.shared.u64 %d2, [%r8];
+mad.lo.u32 %r9, %r1, 256, %r7; cvt.u64.u32 %d3, %r9; add.u64 %d4, %d1, %d3; st.global.u64 [%d4], %d2;
+barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; ret; })");
+  const Tensor t{{64, 20}, {16, 8}, 2, 0, {}, {}};
+  std::vector<uint16_t> numbers(64 * 20);
+  std::iota(numbers.begin(), numbers.end(), uint16_t{1});
+  const uint64_t map = runner.upload(std::vector<TensorMap>{t.map(runner.upload(numbers))});
+  const uint64_t out = runner.upload(std::vector<uint16_t>(4 * 128, 0));
+  runner.cluster = {4, 1, 1};
+  runner.run("k", {4, 1, 1}, {32, 1, 1}, {map, out});
+  CHECK_MESSAGE(runner.findings.size() == 0, runner.findings.json());
+  const auto got = runner.download<uint16_t>(out, 4 * 128);
+  int wrong = 0;
+  for (size_t block = 0; block < 4; ++block)
+    for (size_t i = 0; i < 128; ++i) {
+      const size_t x = (block == 2 ? 16 : 0) + i % 16, y = 1 + i / 16;
+      wrong += got[block * 128 + i] != numbers[y * 64 + x];
+    }
+  CHECK(wrong == 0);
+}

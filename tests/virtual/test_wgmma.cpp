@@ -93,23 +93,32 @@ void put(std::vector<uint8_t>& image, uint32_t at, T value) {
   std::memcpy(image.data() + at, &value, sizeof value);
 }
 
-// A [64, depth] and B [columns, depth], in bf16 (2 bytes) or tf32 (4).
+enum class Number { bf16, f16, tf32 };
+
+// A [64, depth] and B [columns, depth].
 struct Factors {
-  int element, depth, columns;
+  Number type;
+  int columns;
+  int element = type == Number::tf32 ? 4 : 2;
+  int depth = 32 / element;
   float a(int row, int k) const { return small_number(static_cast<uint32_t>(7 * row + 3 * k)); }
   float b(int column, int k) const {
     return small_number(static_cast<uint32_t>(5 * column + 11 * k + 2));
   }
+  uint16_t narrow(float value) const {
+    return type == Number::f16 ? half_from_float(value) : bfloat_from_float(value);
+  }
   void place(std::vector<uint8_t>& image, uint32_t at, float value) const {
     if (element == 2)
-      put(image, at, bfloat_from_float(value));
+      put(image, at, narrow(value));
     else
       put(image, at, value);
   }
 };
 
+// The accumulator is f32, or with `half_result` f16, two columns in a register.
 void check_product(const Factors& factors, const Layout& left, const Layout& right,
-                   bool a_in_registers = false) {
+                   bool a_in_registers = false, bool half_result = false) {
   const auto element = static_cast<uint32_t>(factors.element);
   std::vector<uint8_t> image(kShared, 0);
   for (int row = 0; row < 64; ++row)
@@ -126,22 +135,24 @@ void check_product(const Factors& factors, const Layout& left, const Layout& rig
       if (factors.element == 2) {
         const int k = 2 * t + 8 * (r / 2);
         fragments[static_cast<size_t>(128 * r + thread)] =
-            static_cast<uint32_t>(bfloat_from_float(factors.a(row, k + 1))) << 16 |
-            bfloat_from_float(factors.a(row, k));
+            static_cast<uint32_t>(factors.narrow(factors.a(row, k + 1))) << 16 |
+            factors.narrow(factors.a(row, k));
       } else {
         fragments[static_cast<size_t>(128 * r + thread)] =
             std::bit_cast<uint32_t>(factors.a(row, t + 4 * (r / 2)));
       }
     }
-  const int registers = factors.columns / 2;
+  const int registers = factors.columns / (half_result ? 4 : 2);
   const std::string shape = fmt::format("m64n{}k{}", factors.columns, factors.depth);
-  const bool bf16 = factors.element == 2;
+  const bool narrow = factors.element == 2;
   std::string tail = "1";
-  if (bf16 && !a_in_registers) tail += fmt::format(", {}", int{left.transposed});
-  if (bf16) tail += fmt::format(", {}", int{right.transposed});
+  if (narrow && !a_in_registers) tail += fmt::format(", {}", int{left.transposed});
+  if (narrow) tail += fmt::format(", {}", int{right.transposed});
+  const char* names[] = {"bf16", "f16", "tf32"};
+  const char* name = names[static_cast<int>(factors.type)];
   PtxRunner runner;
-  runner.load(product_kernel(shape, bf16 ? "f32.bf16.bf16" : "f32.tf32.tf32", registers,
-                             a_in_registers, tail));
+  runner.load(product_kernel(shape, fmt::format("{0}.{1}.{1}", half_result ? "f16" : "f32", name),
+                             registers, a_in_registers, tail));
   const uint64_t from = runner.upload(image), parts = runner.upload(fragments);
   const uint64_t to = runner.upload(std::vector<float>(static_cast<size_t>(128 * registers), 0));
   runner.run("k", {1, 1, 1}, {128, 1, 1},
@@ -153,37 +164,49 @@ void check_product(const Factors& factors, const Layout& left, const Layout& rig
     for (int column = 0; column < factors.columns; ++column) {
       float sum = 0;  // small multiples of 1/64: exact in any order
       for (int k = 0; k < factors.depth; ++k) sum += factors.a(row, k) * factors.b(column, k);
+      const int lane = row % 8 * 4 + column % 8 / 2, first = row / 16 * 32 * registers + lane;
+      if (half_result) {
+        const int reg = column / 8 * 2 + row % 16 / 8;
+        const auto both = std::bit_cast<uint32_t>(got[static_cast<size_t>(first + 32 * reg)]);
+        wrong += half_to_float(static_cast<uint16_t>(both >> 16 * (column % 2))) != 2 * sum;
+        continue;
+      }
       const int reg = column / 8 * 4 + row % 16 / 8 * 2 + column % 2;
-      const int lane = row % 8 * 4 + column % 8 / 2;
-      wrong += got[static_cast<size_t>(row / 16 * 32 * registers + 32 * reg + lane)] != 2 * sum;
+      wrong += got[static_cast<size_t>(first + 32 * reg)] != 2 * sum;
     }
   CHECK(wrong == 0);
 }
 
 }  // namespace
 
-TEST_CASE("wgmma: k contiguous, without and with every swizzle, bf16 and tf32") {
-  for (const int element : {2, 4})
+TEST_CASE("wgmma: k contiguous, without and with every swizzle, bf16, f16 and tf32") {
+  for (const Number type : {Number::bf16, Number::f16, Number::tf32})
     for (const int span : {0, 32, 64, 128}) {
-      CAPTURE(element);
+      CAPTURE(static_cast<int>(type));
       CAPTURE(span);
       const uint32_t group = span ? static_cast<uint32_t>(8 * span) : 256;
       const Layout layout{span, false, 128, group};
-      check_product({element, 32 / element, 64}, layout, layout);
-      check_product({element, 32 / element, 24}, layout, layout, true);
+      check_product({type, 64}, layout, layout);
+      check_product({type, 24}, layout, layout, true);
+      if (type == Number::f16) {
+        check_product({type, 64}, layout, layout, false, true);
+        check_product({type, 24}, layout, layout, true, true);
+      }
     }
 }
 
 TEST_CASE("wgmma: rows contiguous, both factors transposed") {
-  for (const int span : {0, 32, 64, 128}) {
-    CAPTURE(span);
-    const auto width = static_cast<uint32_t>(span);
-    // Swizzled: blocks of span / 2 rows, each 8 k a line; otherwise cores of 8 x 8.
-    const Layout rows =
-        span ? Layout{span, true, 16 * width, 8 * width} : Layout{0, true, 2048, 128};
-    check_product({2, 16, 64}, rows, rows);
-    check_product({2, 16, 128}, Layout{128, false, 16, 1024}, rows);
-  }
+  for (const Number type : {Number::bf16, Number::f16})
+    for (const int span : {0, 32, 64, 128}) {
+      CAPTURE(static_cast<int>(type));
+      CAPTURE(span);
+      const auto width = static_cast<uint32_t>(span);
+      // Swizzled: blocks of span / 2 rows, each 8 k a line; otherwise cores of 8 x 8.
+      const Layout rows =
+          span ? Layout{span, true, 16 * width, 8 * width} : Layout{0, true, 2048, 128};
+      check_product({type, 64}, rows, rows);
+      check_product({type, 128}, Layout{128, false, 16, 1024}, rows);
+    }
 }
 
 TEST_CASE("wgmma: an accumulator that is not waited for has no result yet") {
