@@ -23,14 +23,31 @@ const Device& gpu() {
   return device;
 }
 
+bool everything() { return std::getenv("LINNET_TEST_ALL"); }
+
+void hold(const std::vector<check::Result>& results) {
+  for (const check::Result& result : results) {
+    CAPTURE(result.measure);
+    CHECK_MESSAGE(result.passed, result.error, " over ", result.limit);
+  }
+}
+
+// Forward and backward in every mode, decode as well where everything is run.
 void hold(const check::Case& c) {
   CAPTURE(c.name());
-  in_every_mode(gpu().name(), [&](const std::string& mode) {
+  in_modes(gpu().name(), everything() ? kPairedModes : kSampledModes, [&](const std::string& mode) {
     CAPTURE(mode);
-    for (const check::Result& result : check::compare_on(gpu(), c)) {
-      CAPTURE(result.measure);
-      CHECK_MESSAGE(result.passed, result.error, " over ", result.limit);
-    }
+    hold(check::compare_on(gpu(), c));
+    if (everything() && c.options.chunk_size > 1) hold(check::compare_decode_on(gpu(), c));
+  });
+}
+
+// The suite's own tests, once as the device is; where everything is run in several modes.
+void conforms(void (*test)(const Device&)) {
+  if (!everything()) return test(gpu());
+  in_modes(gpu().name(), kSampledModes, [&](const std::string& mode) {
+    CAPTURE(mode);
+    test(gpu());
   });
 }
 
@@ -51,30 +68,53 @@ TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
   const std::vector<Precision> formats = {Precision::bf16, Precision::f32, Precision::f16,
                                           Precision::tf32};
   const std::vector<std::pair<int64_t, int64_t>> sizes = {{20, 36}, {16, 16}, {36, 20}};
-  // One case for a gate mode, small for the executor's sake, formats and sizes in turn. Compiling
-  // takes longer than running: of an op with five modes two are taken, others for the next op, and
-  // all of them with LINNET_TEST_ALL=1.
-  bool all = std::getenv("LINNET_TEST_ALL");
+  // A case for a gate mode and format, small for the executor's sake, beta, l2 norm and sizes in
+  // turn. Compiling takes longer than running: without LINNET_TEST_ALL=1 one format of a mode is
+  // taken, in turn, and of an op with five modes two, others for the next op.
   size_t op = 0;
   for (const ops::Entry& entry : ops::registry()) {
-    std::map<std::pair<int, float>, int> taken;
     ++op;
-    for (check::Case c : check::cases_of(entry, false)) {
-      if (c.inputs.gates != check::Gates::random || c.options.chunk_size != 16) continue;
-      if (taken[{static_cast<int>(c.problem.gate), c.problem.lower_bound}]++) continue;
-      size_t turn = taken.size() + op;
-      bool only = check::cases_of(entry, false).size() < 20;  // an op without modes
-      if (!all && !only && (taken.size() + op) % 5 > 1) continue;
-      choose_precision(c.problem, formats[turn % formats.size()]);
-      c.problem.key_dim = sizes[turn % sizes.size()].first;
-      c.problem.value_dim = sizes[turn % sizes.size()].second;
-      c.layout = {1, 2, {19, 0, 5}};
-      // Gradients with one number a head are sums that nearly cancel: a mean square needs several.
-      if (precision_of(c.problem) != Precision::f32) c.layout = {4, 8, {18, 0, 3}};
-      hold(c);
+    SUBCASE(entry.name.c_str()) {  // -sc=kda runs one op
+      std::map<std::pair<int, float>, int> taken;
+      for (check::Case c : check::cases_of(entry, false)) {
+        if (c.inputs.gates != check::Gates::random || c.options.chunk_size != 16) continue;
+        if (taken[{static_cast<int>(c.problem.gate), c.problem.lower_bound}]++) continue;
+        size_t turn = taken.size() + op;
+        bool only = check::cases_of(entry, false).size() < 20;  // an op without modes
+        if (!everything() && !only && turn % 5 > 1) continue;
+        for (size_t format = 0; format < (everything() ? formats.size() : 1); ++format, ++turn) {
+          choose_precision(c.problem, formats[turn % formats.size()]);
+          c.problem.key_dim = sizes[turn % sizes.size()].first;
+          c.problem.value_dim = sizes[turn % sizes.size()].second;
+          c.layout = {1, 2, {19, 0, 5}};
+          // Gradients with one number a head are sums that nearly cancel: a mean square needs
+          // several.
+          if (precision_of(c.problem) != Precision::f32) c.layout = {4, 8, {18, 0, 3}};
+          hold(c);
+        }
+      }
+      CHECK_FALSE(taken.empty());
     }
-    CHECK_FALSE(taken.empty());
   }
+}
+
+TEST_CASE("cuda: modes of the virtual GPU are taken: sums and approximations change bits") {
+  LINNET_NEEDS_NVRTC();
+  if (!cuda::Device::open(gpu().name())->driver().virtual_set) return;
+  conformance::Subject subject({.op = "kda", .key_dim = 20, .value_dim = 36, .dtype = DType::bf16});
+  Layout layout{1, 2, {33}};
+  Op op = subject.build(gpu(), Direction::forward);
+  Tensors inputs = subject.arguments(Direction::forward, layout);
+  std::map<std::string, std::vector<double>> states;
+  const std::vector<VirtualMode> modes = {
+      {}, {"1", "hardware", "rounded"}, {"0", "exact", "rounded"}, {"0", "hardware", "perturbed"}};
+  in_modes(gpu().name(), modes, [&](const std::string& mode) {
+    states[mode] = check::call(op, layout, inputs).at("final_state");
+  });
+  const auto& plain = states.at(modes[0].name());
+  CHECK(states.at(modes[1].name()) == plain);
+  CHECK(states.at(modes[2].name()) != plain);
+  CHECK(states.at(modes[3].name()) != plain);
 }
 
 TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of value channels") {
@@ -131,11 +171,12 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
       c.law = ops::find(op).define;
       c.problem.op = op;
       c.inputs.gates = gates;
-      for (const check::Result& result : check::finite_on(gpu(), c)) {
-        CAPTURE(c.name());
-        CAPTURE(result.measure);
-        CHECK(result.passed);
-      }
+      CAPTURE(c.name());
+      in_modes(gpu().name(), everything() ? kSampledModes : std::vector<VirtualMode>{{}},
+               [&](const std::string& mode) {
+                 CAPTURE(mode);
+                 hold(check::finite_on(gpu(), c));
+               });
     }
 }
 
@@ -143,7 +184,7 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
 #define LINNET_CONFORMS(name, function) \
   TEST_CASE("cuda: " name) {            \
     LINNET_NEEDS_NVRTC();               \
-    conformance::function(gpu());       \
+    conforms(conformance::function);    \
   }
 LINNET_CONFORMS("states lie as [K, V] or [V, K] with the same bits", state_layouts_agree)
 LINNET_CONFORMS("bf16 states are what f32 states round to", narrow_states_are_rounded_once)

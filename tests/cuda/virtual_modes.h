@@ -2,7 +2,6 @@
 // other orders of warps, sums of tensor cores, errors of approximate functions.
 #pragma once
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -19,20 +18,20 @@ struct VirtualMode {
   }
 };
 
-// A sample that has every value of every setting, or with LINNET_TEST_ALL=1 the whole product.
-inline std::vector<VirtualMode> virtual_modes() {
-  if (!std::getenv("LINNET_TEST_ALL"))
-    return {{}, {"1", "exact", "perturbed"}, {"2", "hardware", "perturbed"}};
-  std::vector<VirtualMode> all;
-  for (const char* seed : {"0", "1", "2"})
-    for (const char* mma : {"hardware", "exact"})
-      for (const char* approx : {"rounded", "perturbed"}) all.push_back({seed, mma, approx});
-  return all;
-}
+// A sample that has every value of every setting.
+inline const std::vector<VirtualMode> kSampledModes = {
+    {}, {"1", "exact", "perturbed"}, {"2", "hardware", "perturbed"}};
+// Every pair of values of two settings.
+inline const std::vector<VirtualMode> kPairedModes = {{},
+                                                      {"0", "exact", "perturbed"},
+                                                      {"1", "hardware", "perturbed"},
+                                                      {"1", "exact", "rounded"},
+                                                      {"2", "hardware", "rounded"},
+                                                      {"2", "exact", "perturbed"}};
 
-// Calls f(name of the mode) in every mode, or once on a device that has none.
+// Calls f(name of the mode) in every mode of a list, or once on a device that has none.
 template <class F>
-void in_every_mode(const std::string& device, F f) {
+void in_modes(const std::string& device, const std::vector<VirtualMode>& modes, F f) {
   const auto set = cuda::Device::open(device)->driver().virtual_set;
   if (!set) return f(std::string("as the device is"));
   const auto enter = [&](const VirtualMode& mode) {
@@ -40,7 +39,7 @@ void in_every_mode(const std::string& device, F f) {
     set("mma", mode.mma);
     set("approx", mode.approx);
   };
-  for (const VirtualMode& mode : virtual_modes()) {
+  for (const VirtualMode& mode : modes) {
     enter(mode);
     f(mode.name());
   }
