@@ -75,14 +75,16 @@ struct TuneFiles {
     fmt::print("{}: {} entries for {}\n", file, own.entries.size(), own.architecture);
   }
 
-  // A class without an entry takes its neighbour's, so a problem keeps all its classes or none.
+  // What gains less than asked takes the default, which costs nobody a kernel of its own.
   void keep_what_pays(TuningFile& file) const {
-    std::vector<TuningKey> paying;
-    for (const TuningEntry& e : file.entries)
-      if (e.default_ms >= least_gain * e.ms) paying.push_back(e.key);
-    std::erase_if(file.entries, [&](const TuningEntry& e) {
-      return std::find(paying.begin(), paying.end(), e.key) == paying.end();
-    });
+    DeviceKind kind = device == "cpu" ? DeviceKind::cpu : DeviceKind::gpu;
+    for (TuningEntry& e : file.entries) {
+      if (e.default_ms >= least_gain * e.ms) continue;
+      Problem problem{.op = e.key.op, .key_dim = e.key.key_dim, .value_dim = e.key.value_dim};
+      problem.dtype = e.key.dtype;
+      e.schedule = default_schedule(kind, problem, e.key.direction, /*here=*/!generic);
+      e.ms = e.default_ms;
+    }
   }
 
   // Into the file of the architecture it speaks of, whichever machine this is.
@@ -161,7 +163,7 @@ void add_tune_files(CLI::App& tune) {
   copy->add_flag("--generic", state->generic,
                  "for every CPU, or every GPU of the architecture: how shipped files are made");
   copy->add_option("--least-gain", state->least_gain,
-                   "only problems one of whose shapes gains this much over the default: 1.05")
+                   "what gains less over the default takes the default: 1.05")
       ->check(CLI::Range(1.0, 100.0));
   with_place(add("import", "take the entries of a file, in place of those for the same",
                  &TuneFiles::import_from))

@@ -111,5 +111,25 @@ TEST_CASE("lookup: what is shipped is found by architecture, the nearest older G
   REQUIRE(cpu);
   CHECK(cpu->architecture == "cpu");
   CHECK(cpu->made_by.starts_with("linnet tune"));
+  for (auto [arch, expected] : {std::pair{"sm_80 108 SMs", "sm_80"},
+                                {"sm_86 84 SMs", "sm_80"},
+                                {"sm_89 142 SMs", "sm_89"},
+                                {"sm_90 78 SMs", "sm_90"},
+                                {"sm_103 148 SMs", "sm_100"},
+                                {"sm_121 48 SMs", "sm_120"}}) {
+    CAPTURE(arch);
+    auto file = shipped_tuning(DeviceKind::gpu, arch);
+    REQUIRE(file);
+    CHECK(file->architecture.starts_with(expected));
+    CHECK_FALSE(file->entries.empty());
+    CHECK(file->made_by.starts_with("linnet tune "));
+    for (const TuningEntry& e : file->entries) CHECK(e.how == "modelled");
+    // What it says is what a call takes.
+    Problem kda{.op = "kda", .dtype = DType::bf16};
+    for (const TuningEntry& e : file->entries)
+      if (e.key == TuningKey(kda, Direction::forward))
+        CHECK(ScheduleTable(DeviceKind::gpu, {*file}).find(kda, Direction::forward).at(e.shape) ==
+              e.schedule);
+  }
   CHECK_FALSE(shipped_tuning(DeviceKind::gpu, "sm_70 80 SMs"));
 }

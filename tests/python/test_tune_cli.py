@@ -68,14 +68,16 @@ def test_tuned_stored_shown_exported(tune, tmp_path):
     tune("diff", path, path)
 
 
-def test_export_keeps_what_pays_with_all_its_shapes(tune, tmp_path):
+def test_export_keeps_what_pays_and_the_default_for_the_rest(tune, tmp_path):
     architecture = tune("show").splitlines()[-1].split(":")[0]
     name = "".join(c if c.isalnum() or c == "_" else "-" for c in architecture) + ".json"
     write(tmp_path / "tuning" / name,
           [entry(), entry(gain=1, length="short", chunk=16), entry(op="gla", gain=1.01)], architecture)
     tune("export", tmp_path / "paying.json", "--least-gain", "1.05")
     paying = json.loads((tmp_path / "paying.json").read_text())["entries"]
-    assert [(e["op"], e["length"]) for e in paying] == [("kda", "short"), ("kda", "long")]
+    assert [(e["op"], e["length"], e["schedule"]["chunk"]) for e in paying] == [
+        ("gla", "long", 16), ("kda", "short", 16), ("kda", "long", 32)]
+    assert paying[0]["found"]["ms"] == 1.01
     assert "--least-gain" in tune("export", tmp_path / "x.json", "--least-gain", "0.5", code=105)
 
 
