@@ -96,8 +96,7 @@ template <class Cta, Precision P, Triangle Kept, Form F, int Block, int C, class
 __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G columns,
                                  float offset, L left, L right) {
   constexpr int kPadded = round_up(C, 16), kKeys = A::kColumns;
-  for (int x = threadIdx.x; x < kPadded * kPadded; x += Cta::kThreads)
-    to(x / kPadded, x % kPadded) = 0.f;
+  share_out<Cta, kPadded * kPadded>([&](int x) { to(x / kPadded, x % kPadded) = 0.f; });
 #pragma unroll 1
   for (int begin = 0; begin < C; begin += Block) {
     // Rows [begin, begin + Block) against columns [first, last), both factors from one anchor.
@@ -119,6 +118,7 @@ __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G
     } else {                                  // E3
       if (begin == 0) __syncthreads();
       constexpr int kRows = round_up(Block, 2);
+#pragma unroll 1
       for (int x = threadIdx.x; x < pairs_of<Kept, kRows>(); x += Cta::kThreads) {
         Pair pair = find_pair<Kept, kRows>(x);
         int i = begin + pair.i, j = begin + pair.j;

@@ -12,6 +12,7 @@ __device__ inline i64 blocks_for(i64 numbers) {
 // The share of a chunk that is not there.
 template <class Cta>
 __device__ inline void zero_slot(float* to, int width) {
+#pragma unroll 1
   for (int i = threadIdx.x; i < width; i += Cta::kThreads) to[i] = 0.f;
 }
 

@@ -73,10 +73,11 @@ template <class Cta, Precision P, int C>
 __device__ inline void inverse_unit_lower(SharedTile<float, C, C> z, SharedTile<float, C, C> a) {
   constexpr int kPadded = round_up(C, 16), kBlocks = kPadded / 16;
   // Above the diagonal blocks.
-  for (int x = threadIdx.x; x < kPadded * kPadded; x += Cta::kThreads) {
-    int i = x / kPadded, j = x % kPadded;
-    if (i / 16 < j / 16) z(i, j) = 0.f;
-  }
+  if constexpr (kBlocks > 1)
+    share_out<Cta, kPadded * kPadded>([&](int x) {
+      int i = x / kPadded, j = x % kPadded;
+      if (i / 16 < j / 16) z(i, j) = 0.f;
+    });
   for (int block = warp(); block < kBlocks; block += Cta::kWarps) invert_block(z, a, block * 16);
 #pragma unroll 1
   for (int distance = 1; distance < kBlocks; ++distance) {

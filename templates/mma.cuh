@@ -270,6 +270,44 @@ __device__ inline void accumulate(T& y, const Tile<R, N, S>& a, B b) {
   }
 }
 
+// The same for a vector, which is no matter for tensor cores: sums over a's columns, one a row; or,
+// where a is one column, every row of it times the vector. The vector's padding is zero.
+template <Precision P, bool Minus, class T, int R, int N, class S, class E>
+__device__ inline void accumulate(T& y, const Tile<R, N, S>& a, E* b) {
+  using A = Tile<R, N, S>;
+  static_assert(P == Precision::f32 && (N == 1 || T::kColumns == 1), "one token at a time");
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m) {
+    if constexpr (N == 1) {
+      float above = shuffle(a.x[m][0][0], lane() & 28), below = shuffle(a.x[m][0][2], lane() & 28);
+#pragma unroll
+      for (int n = 0; n < T::kN; ++n) {
+        float2 pair = load_pair(b + T::column(n, 0));
+        if (Minus) pair.x = -pair.x, pair.y = -pair.y;
+        y.x[m][n][0] = fmaf(above, pair.x, y.x[m][n][0]);
+        y.x[m][n][1] = fmaf(above, pair.y, y.x[m][n][1]);
+        y.x[m][n][2] = fmaf(below, pair.x, y.x[m][n][2]);
+        y.x[m][n][3] = fmaf(below, pair.y, y.x[m][n][3]);
+      }
+    } else {
+      float sums[4] = {};
+#pragma unroll
+      for (int n = 0; n < A::kN; ++n) {
+        float2 pair = load_pair(b + A::column(n, 0));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[e] = fmaf(a.x[m][n][e], e % 2 ? pair.y : pair.x, sums[e]);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) {
+        float sum = sums[e] + sums[e + 1];
+        sum += shuffle_xor(sum, 1);
+        sum += shuffle_xor(sum, 2);
+        y.x[m][0][e] += Minus ? -sum : sum;
+      }
+    }
+  }
+}
+
 template <class T, Precision P, class A, class B>
 __device__ inline T product(const A& a, B b) {
   T y = constant<T>(0.f);

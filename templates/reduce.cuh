@@ -104,12 +104,12 @@ __device__ inline void row_sums(float* to, const Tile<R, N, Columns<W>>& a, floa
       if (quad() == 0) scratch[warp() * kPadded + T::row(m, half * 2)] = sum;
     }
   __syncthreads();
-  for (int i = threadIdx.x; i < kPadded; i += 32 * W) {
+  share_out<Cta<W>, kPadded>([&](int i) {
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < W; ++w) sum += scratch[w * kPadded + i];
     to[i] = i < R ? sum : 0.f;
-  }
+  });
 }
 
 // One sum a column of what a thread holds, over all rows.
@@ -155,11 +155,19 @@ __device__ inline float total(const Tile<R, N, Columns<W>>& a, float* scratch) {
   for (int w = 0; w < W; ++w) sum += scratch[w];
   return sum;
 }
-template <int Size>
-__device__ inline float total(const float* vector) {
+template <int Size, class E>
+__device__ inline float total(const E* vector) {
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < Size; i += 32) sum += i + lane() < Size ? vector[i + lane()] : 0.f;
+  for (int i = 0; i < Size; i += 32) sum += i + lane() < Size ? to_f32(vector[i + lane()]) : 0.f;
+  return warp_sum(sum);
+}
+template <int Size, class A, class B>
+__device__ inline float dot(const A* a, const B* b) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < Size; i += 32)
+    if (i + lane() < Size) sum = fmaf(to_f32(a[i + lane()]), to_f32(b[i + lane()]), sum);
   return warp_sum(sum);
 }
 

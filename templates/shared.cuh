@@ -119,26 +119,39 @@ __device__ inline void store_block(T* to, SharedTile<T, R, N> from) {
   store_rows<Cta, 16>(to, Stride, from, S::kPaddedRows, S::kPaddedColumns);
 }
 
+// A row of a tensor, aligned to `Bytes`, as a vector of `Size`: zeros from `count` on.
+template <class Cta, int Bytes, int Size, class T>
+__device__ inline void load_row(T* to, const T* from, int count) {
+  constexpr int kWide = Bytes >= 4 ? Bytes / static_cast<int>(sizeof(T)) : 1;
+  share_out<Cta, Size / kWide>([&](int x) {
+    int i = x * kWide;
+    if constexpr (Bytes >= 4)
+      copy_async<Bytes>(to + i, i < count ? from + i : from, i < count);
+    else
+      to[i] = i < count ? from[i] : from_f32<T>(0.f);
+  });
+}
+
 // One number a token, `step` numbers apart, zeros from `count` on.
 template <class Cta, int Size, class T>
 __device__ inline void load_vector(float* to, const T* from, i64 step, int count) {
-  for (int i = threadIdx.x; i < round_up(Size, 16); i += Cta::kThreads)
-    to[i] = i < count ? to_f32(from[i * step]) : 0.f;
+  share_out<Cta, round_up(Size, 16)>(
+      [&](int i) { to[i] = i < count ? to_f32(from[i * step]) : 0.f; });
 }
 template <class Cta, int Size>
 __device__ inline void load_vector(float* to, const float* from, i64 step, int count) {
-  for (int i = threadIdx.x; i < round_up(Size, 16); i += Cta::kThreads)
-    copy_async<4>(to + i, i < count ? from + i * step : from, i < count);
+  share_out<Cta, round_up(Size, 16)>(
+      [&](int i) { copy_async<4>(to + i, i < count ? from + i * step : from, i < count); });
 }
 template <class Cta, class T>
 __device__ inline void store_vector(T* to, i64 step, const float* from, int count) {
+#pragma unroll 1
   for (int i = threadIdx.x; i < count; i += Cta::kThreads) to[i * step] = from_f32<T>(from[i]);
 }
 // to[i] = f(i), zeros in the padding.
 template <class Cta, int Size, class F>
 __device__ inline void fill_vector(float* to, F f) {
-  for (int i = threadIdx.x; i < round_up(Size, 16); i += Cta::kThreads)
-    to[i] = i < Size ? f(i) : 0.f;
+  share_out<Cta, round_up(Size, 16)>([&](int i) { to[i] = i < Size ? f(i) : 0.f; });
 }
 
 }  // namespace linnet

@@ -10,11 +10,16 @@ namespace linnet {
 // columns.
 template <int Warps>
 struct Columns {
-  static constexpr int kRowWarps = 1, kColumnWarps = Warps;
+  static constexpr int kRowWarps = 1, kColumnWarps = Warps, kPadding = 16;
 };
 template <int Warps>
 struct Rows {
-  static constexpr int kRowWarps = Warps, kColumnWarps = 1;
+  static constexpr int kRowWarps = Warps, kColumnWarps = 1, kPadding = 16;
+};
+// One number a row, in the first lane of its four: no operand of a product by mma.sync.
+template <int Warps>
+struct OneColumn {
+  static constexpr int kRowWarps = Warps, kColumnWarps = 1, kPadding = 8;
 };
 
 // R x N numbers as 16 x 8 blocks; x[m][n][e] of a thread is one number. What lies beyond R and N is
@@ -22,7 +27,8 @@ struct Rows {
 template <int R, int N, class Split>
 struct Tile {
   static constexpr int kRows = R, kColumns = N;
-  static constexpr int kBlocksDown = round_up(R, 16) / 16, kBlocksAcross = round_up(N, 16) / 8;
+  static constexpr int kBlocksDown = round_up(R, 16) / 16;
+  static constexpr int kBlocksAcross = round_up(N, Split::kPadding) / 8;
   static constexpr int kM = (kBlocksDown + Split::kRowWarps - 1) / Split::kRowWarps;
   static constexpr int kN = (kBlocksAcross + Split::kColumnWarps - 1) / Split::kColumnWarps;
   static constexpr bool kEven =
@@ -165,15 +171,15 @@ __device__ inline Tile<R, N, S> round_to(const Tile<R, N, S>& a) {
 }
 
 // One number a row, or one a column, everywhere along it.
-template <class T>
-__device__ inline T over_rows(const float* vector) {
+template <class T, class E>
+__device__ inline T over_rows(const E* vector) {
   return generate<T>(
-      [=](int i, int) { return T::kRows % 16 == 0 || i < T::kRows ? vector[i] : 0.f; });
+      [=](int i, int) { return T::kRows % 16 == 0 || i < T::kRows ? to_f32(vector[i]) : 0.f; });
 }
-template <class T>
-__device__ inline T over_columns(const float* vector) {
+template <class T, class E>
+__device__ inline T over_columns(const E* vector) {
   return generate<T>([=](int, int j) {
-    return T::kEven && T::kColumns % 16 == 0 || j < T::kColumns ? vector[j] : 0.f;
+    return T::kEven && T::kColumns % 16 == 0 || j < T::kColumns ? to_f32(vector[j]) : 0.f;
   });
 }
 
@@ -377,33 +383,53 @@ __device__ inline void write_block(E* to, const Tile<R, N, S>& a, int rows = R) 
     }
 }
 
+// One number a row, as a row of a tensor.
+template <class E, int R, int W>
+__device__ inline void store_column(E* to, const Tile<R, 1, OneColumn<W>>& a, int count) {
+  using T = Tile<R, 1, OneColumn<W>>;
+#pragma unroll
+  for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      int i = T::row(m, e);
+      if (quad() == 0 && i < R && i < count) to[i] = from_f32<E>(a.x[m][0][e]);
+    }
+}
+
 // How a state lies in memory: [K, V] or [V, K].
 enum class StateOrder { k_first, v_first };
 
-template <StateOrder Order, int K, int V>
-__device__ inline int place_in_state(int key, int value) {
-  return Order == StateOrder::k_first ? key * V + value : value * K + key;
+// Calls f(m, n, e, place) for everything a thread holds of a state, on its side in registers: rows
+// are value channels from `first_value` on, columns are key channels. Where tiles are whole nothing
+// is asked, which is most of the time a compiler takes.
+template <class T, StateOrder Order, int V, class F>
+__device__ inline void for_each_in_state(int first_value, F f) {
+  constexpr int K = T::kColumns;
+  constexpr bool kWhole = T::kEven && V % T::kRows == 0 && T::kRows % 16 == 0 && K % 16 == 0;
+  constexpr int kKey = Order == StateOrder::k_first ? V : 1;
+  constexpr int kValue = Order == StateOrder::k_first ? 1 : K;
+  int first = (first_value + T::row(0, 0)) * kValue + T::column(0, 0) * kKey;
+  for_each<T>([&](int m, int n, int e) {
+    int i = T::row(m, e), j = T::column(n, e);
+    if (kWhole || (i < T::kRows && first_value + i < V && j < K))
+      f(m, n, e, first + (m * 16 + e / 2 * 8) * kValue + (n * 8 + e % 2) * kKey);
+  });
 }
 
-// A state in memory, on its side in registers: rows are value channels from `first_value` on,
-// columns are key channels. No state is a state of zeros.
+// No state is a state of zeros.
 template <class T, StateOrder Order, int V, class E>
 __device__ inline T load_state(const E* from, int first_value) {
-  constexpr int K = T::kColumns;
-  return generate<T>([=](int i, int j) {
-    bool take = from && first_value + i < V && j < K;
-    return take ? to_f32(from[place_in_state<Order, K, V>(j, first_value + i)]) : 0.f;
-  });
+  T y = constant<T>(0.f);
+  if (from)
+    for_each_in_state<T, Order, V>(
+        first_value, [&](int m, int n, int e, int at) { y.x[m][n][e] = to_f32(from[at]); });
+  return y;
 }
 template <StateOrder Order, int V, class E, int R, int K, class S>
 __device__ inline void store_state(E* to, const Tile<R, K, S>& a, int first_value) {
-  using T = Tile<R, K, S>;
-  if (!to) return;
-  for_each<T>([&](int m, int n, int e) {
-    int i = T::row(m, e), j = T::column(n, e);
-    if (T::owns(m, n) && i < R && first_value + i < V && j < K)
-      to[place_in_state<Order, K, V>(j, first_value + i)] = from_f32<E>(a.x[m][n][e]);
-  });
+  if (to)
+    for_each_in_state<Tile<R, K, S>, Order, V>(
+        first_value, [&](int m, int n, int e, int at) { to[at] = from_f32<E>(a.x[m][n][e]); });
 }
 
 }  // namespace linnet

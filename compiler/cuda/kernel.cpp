@@ -11,8 +11,6 @@ using mlir::Value;
 
 namespace {
 
-int64_t rank(Value value) { return llvm::cast<mlir::RankedTensorType>(value.getType()).getRank(); }
-
 // What the emitted text uses of the templates, and must not name otherwise.
 const char* kReserved[] = {
     "batch",     "chunk",      "column_sums", "constant",   "cta",        "cumsum",   "decay_apply",
@@ -21,7 +19,7 @@ const char* kReserved[] = {
     "round_to",  "row",        "row_sums",    "sequence",   "shared",     "shuffle",  "sigmoid",
     "softplus",  "store",      "take_row",    "total",      "transposed", "warp",     "workspace",
     "element",   "maximum",    "states",      "own_states", "negative",   "quotient", "at_least",
-    "choose",    "rounded"};
+    "choose",    "rounded",    "dot"};
 
 // Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
 constexpr int64_t kMostStagedBytes = 72 * 1024;
@@ -44,6 +42,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
       loop_index_(loop),
       loop_(program.loops()[loop]),
       is_scan_(loop_.order != Order::any),
+      is_step_(is_scan_ && program.loops().size() == 1 && program.graph().getChunkSize() == 1),
       chunk_(program.graph().getChunkSize()),
       warps_(program.schedule().warps) {
   for (auto input : chunk::GraphOp(program.graph()).getBody().getOps<InputOp>()) {
@@ -72,7 +71,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
 // A state is updated in place: whatever else reads it comes first.
 std::vector<mlir::Operation*> KernelEmitter::updates_last() const {
   llvm::DenseSet<Value> kept;
-  for (Value next : loop_.next()) kept.insert(program_.origin(next));
+  for (Value next : loop_.next()) kept.insert(origin(next));
   auto only_updates = [&](mlir::Operation* op, const llvm::DenseSet<mlir::Operation*>& updates) {
     Value value = op->getResult(0);
     if (!in_registers_flipped(value) || axes_of(value.getType())[0] != Axis::key) return false;
@@ -201,7 +200,7 @@ void KernelEmitter::write_fetch() {
   body_.block(
       "const auto fetch = [&](i64 turn)",
       [&] {
-        auto is_fetched = [](Value v) { return !v.getDefiningOp<InputOp>() && rank(v) > 0; };
+        auto is_fetched = [&](Value v) { return !v.getDefiningOp<InputOp>() && rank(v) > 0; };
         write_start_of_turn(llvm::any_of(values_read(), is_fetched));
         body_.append(outer);
         body_.line("commit_copies();");
@@ -233,7 +232,7 @@ void KernelEmitter::write_scan() {
   load_shared_arguments();
   std::string order = caller_.state_v_first ? "StateOrder::v_first" : "StateOrder::k_first";
   for (auto [argument, init] : llvm::zip(loop_.carried(), loop_.init())) {
-    auto input = program_.origin(init).getDefiningOp<InputOp>();
+    auto input = origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cuda: a scan starts from something that is not an input");
     std::string name = name_for(argument);
     body_.line("{0} {1} = load_state<{0}, {2}, {3}>(sequence.state({4}), sequence.first_value);",
@@ -258,7 +257,7 @@ void KernelEmitter::write_scan() {
     }
     body_.line("__syncthreads();");
     memory_.waited();
-    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [](Value v) {
+    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [&](Value v) {
                           return !v.getDefiningOp<InputOp>() && rank(v) == 0;
                         }));
     for (const std::string& line : fetched) body_.line("{}", line);
@@ -268,7 +267,7 @@ void KernelEmitter::write_scan() {
     load_scalars();
     write_turn();
     for (auto [argument, next] : llvm::zip(loop_.carried(), loop_.next()))
-      if (program_.origin(next) != argument)
+      if (origin(next) != argument)
         statement(fmt::format("{} = {};", homes_[argument].registers, tile(next)));
   });
   for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
@@ -291,7 +290,7 @@ void KernelEmitter::write_turn() {
     finish_value(op->getResult(0), i);
   }
   for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>()) {
-    Value value = program_.origin(output.getValue());
+    Value value = origin(output.getValue());
     if (output.getScope() != Scope::sequence && is_last_loop() && !program_.loop_of(value))
       store_output(output, value);
   }
@@ -301,7 +300,7 @@ void KernelEmitter::write_turn() {
 std::vector<Value> KernelEmitter::values_read() const {
   llvm::SetVector<Value> values;
   auto note = [&](Value value) {
-    value = program_.origin(value);
+    value = origin(value);
     if (auto input = value.getDefiningOp<InputOp>()) {
       if (input.getScope() != Scope::sequence) values.insert(value);
       return;
@@ -312,7 +311,7 @@ std::vector<Value> KernelEmitter::values_read() const {
   for (mlir::Operation* op : loop_.body) llvm::for_each(op->getOperands(), note);
   if (is_last_loop())
     for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
-      if (program_.origin(output.getValue()).getDefiningOp<InputOp>()) note(output.getValue());
+      if (origin(output.getValue()).getDefiningOp<InputOp>()) note(output.getValue());
   return {values.begin(), values.end()};
 }
 
@@ -369,6 +368,7 @@ std::string KernelEmitter::rows_of(const Argument& a) {
 void KernelEmitter::load_token_input(InputOp input) {
   const Argument& a = argument(input.getName());
   Value value = input;
+  if (is_step_) return load_row(input, a);
   if (rank(value) == 1) {
     Shared to = declare_vector(value);
     return statement(fmt::format("load_vector<cta, {}>({}, {}, {}.row_step, chunk.rows);", chunk_,
@@ -384,6 +384,18 @@ void KernelEmitter::load_token_input(InputOp input) {
                   sliced ? " + sequence.first_value" : "", tensor(a),
                   sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
       {to.place});
+}
+
+// All of a token: as it lies in memory.
+void KernelEmitter::load_row(InputOp input, const Argument& a) {
+  std::string element = element_of(a.storage);
+  Shared to = declare_vector(input, element);
+  bool sliced = has_axis(input.getType(), Axis::value);
+  statement(fmt::format(
+                "load_row<cta, {}, {}>({}, {}{}, {});", copy_bytes(a.row * bytes_of(element)),
+                padded(length(input)), to.name, rows_of(a), sliced ? " + sequence.first_value" : "",
+                sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
+            {to.place});
 }
 
 std::string KernelEmitter::record(Value value) {
@@ -425,7 +437,7 @@ void KernelEmitter::load_stored_tile(Value value, const Stored& stored) {
 void KernelEmitter::store_results(Value value) {
   if (program_.placement(value) == Placement::workspace) store_to_workspace(value);
   for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
-    if (output.getScope() != Scope::sequence && program_.origin(output.getValue()) == value)
+    if (output.getScope() != Scope::sequence && origin(output.getValue()) == value)
       store_output(output, value);
 }
 
@@ -454,6 +466,13 @@ void KernelEmitter::store_to_workspace(Value value) {
 void KernelEmitter::store_output(OutputOp output, Value value) {
   const Argument& a = argument(output.getName());
   if (a.scope == Scope::head) return store_head_output(a, value);
+  if (is_step_) {
+    if (!in_registers_flipped(value)) throw InternalError("cuda: a token leaves a step");
+    std::string from = tile(value);
+    return statement(
+        fmt::format("store_column({} + sequence.first_value, {}, {} - sequence.first_value);",
+                    rows_of(a), from, a.row));
+  }
   std::string element = a.is_summed() ? "float" : element_of(a.storage);
   if (rank(value) == 1) {
     std::string from = vector(value);

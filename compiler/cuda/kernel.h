@@ -12,7 +12,7 @@ namespace linnet::cuda {
 
 // A tile or vector in shared memory, under its name in the kernel.
 struct Shared {
-  std::string name, element;
+  std::string name, element;  // of a vector "float" but where it is an input as it came
   bool flipped = false;
   Range place;
   bool kept = false;  // until the end of the kernel
@@ -34,6 +34,15 @@ class KernelEmitter {
  private:
   using Value = mlir::Value;
 
+  // What a value stands for: the op that makes it. A step (below) passes ops that do nothing to one
+  // token.
+  Value origin(Value value) const;
+  bool is_passed(mlir::Operation* op) const;
+  // How many axes count: tokens do not in a step. A tile has two, or lies along the rows of a scan.
+  int64_t rank(Value value) const;
+  bool is_tile(Value value) const;
+  int64_t length(Value value) const;  // of a vector
+
   // kernel.cpp: the frame of a kernel, and what comes in and goes out.
   void write_signature(Writer& module, const Writer& body);
   void write_map();
@@ -45,6 +54,7 @@ class KernelEmitter {
   void load_inputs();
   void load_scalars();
   void load_token_input(chunk::InputOp input);
+  void load_row(chunk::InputOp input, const Argument& argument);
   void load_stored(Value value);
   void load_stored_tile(Value value, const Stored& stored);
   void store_results(Value value);
@@ -62,10 +72,11 @@ class KernelEmitter {
   std::string record(Value value);  // a stored value's place in this chunk's record
 
   // values.cpp: values as expressions, and their ways between registers and shared memory.
-  std::string tile(Value value);            // of a tile in registers
-  std::string number(Value value);          // of a scalar, the same in every thread
-  std::string vector(Value value);          // a pointer to a vector in shared memory
-  std::string vector_element(Value value);  // of a vector at `i`
+  std::string tile(Value value);                           // of a tile in registers
+  std::string number(Value value);                         // of a scalar, the same in every thread
+  std::string vector(Value value);                         // a pointer to a vector in shared memory
+  std::string vector_element(Value value);                 // of a vector at `i`
+  std::string element_at(Value value, const char* index);  // of a vector in shared memory
   std::string tile_expression(mlir::Operation* op);
   std::string arithmetic(mlir::Operation* op, llvm::function_ref<std::string(Value)> text,
                          const std::string& splat_type);
@@ -79,6 +90,7 @@ class KernelEmitter {
   std::string sum(mlir::Operation* op);
   std::string plain_sum(const std::vector<Term>& terms, const std::string& type);
   std::pair<std::string, std::string> operands(chunk::MatmulOp op);
+  std::string precision_of(chunk::MatmulOp op) const;
   bool joins_a_sum(mlir::Operation* op) const;
   std::string broadcast(chunk::BroadcastOp op);
   bool is_uniform(Value value);  // the same number everywhere
@@ -95,7 +107,7 @@ class KernelEmitter {
   std::pair<int64_t, int64_t> shape(Value value, bool flipped) const;
   Shared declare_tile(Value value, const std::string& element, bool flipped,
                       const std::string& name);
-  Shared declare_vector(Value value);
+  Shared declare_vector(Value value, const std::string& element = "float");
   void finish_value(Value value, size_t position);
   size_t last_use(Value value);
   std::string fresh(const std::string& wish);
@@ -131,6 +143,9 @@ class KernelEmitter {
   std::vector<mlir::Operation*>
       body_order_;  // the loop's ops, those that only make the next state last
   bool is_scan_;
+  // The plain recurrence in one kernel, a token at a time: values of a token are vectors and
+  // numbers, and products no matter for tensor cores.
+  bool is_step_;
   int64_t chunk_, key_dim_ = 0, value_dim_ = 0, value_block_ = 0, warps_;
 
   Writer body_;

@@ -10,8 +10,6 @@ using mlir::Value;
 
 namespace {
 
-int64_t rank(Value value) { return llvm::cast<mlir::RankedTensorType>(value.getType()).getRank(); }
-
 std::string without_parentheses(const std::string& text) {
   return text.starts_with("(") ? text.substr(1, text.size() - 2) : text;
 }
@@ -24,6 +22,9 @@ constexpr int64_t kBand = 32;
 }  // namespace
 
 void KernelEmitter::write_op(mlir::Operation* op) {
+  if (is_step_ && llvm::isa<CumsumOp, RowOp, DecayDotOp, DecayApplyOp, InverseUnitLowerOp>(op))
+    throw InternalError(
+        fmt::format("cuda: {} of one token was not folded", op->getName().getStringRef().str()));
   llvm::TypeSwitch<mlir::Operation*>(op)
       .Case<MatmulOp>([&](MatmulOp o) { write_matmul(o); })
       .Case<CumsumOp>([&](CumsumOp o) { write_cumsum(o); })
@@ -45,9 +46,9 @@ void KernelEmitter::define_tile(Value value, const std::string& expression) {
 // A rounded tile that only other loops read: storing it rounds it.
 bool KernelEmitter::is_rounded_by_storing(mlir::Operation* op) {
   Value value = op->getResult(0);
-  bool kept = llvm::isa<RoundOp>(op) && rank(value) == 2 &&
+  bool kept = llvm::isa<RoundOp>(op) && is_tile(value) &&
               program_.placement(value) == Placement::workspace && workspace_.at(value).flipped;
-  if (!kept || homes_[program_.origin(op->getOperand(0))].registers.empty()) return false;
+  if (!kept || homes_[origin(op->getOperand(0))].registers.empty()) return false;
   return llvm::all_of(value.getUsers(),
                       [](mlir::Operation* user) { return llvm::isa<YieldOp>(user); });
 }
@@ -58,7 +59,7 @@ void KernelEmitter::write_elementwise(mlir::Operation* op) {
     homes_[value].registers = tile(op->getOperand(0));
     return;
   }
-  if (rank(value) == 2) return define_tile(value, tile_expression(op));
+  if (is_tile(value)) return define_tile(value, tile_expression(op));
   if (rank(value) == 1) {
     vector(value);
     reads_.clear();
@@ -74,7 +75,11 @@ void KernelEmitter::write_elementwise(mlir::Operation* op) {
 // registers, on its side: (L R)^T = R^T L^T.
 std::pair<std::string, std::string> KernelEmitter::operands(MatmulOp op) {
   std::string element = element_of(or_f32(op.getPrecision()));
-  Value lhs = program_.origin(op.getLhs()), rhs = program_.origin(op.getRhs());
+  Value lhs = origin(op.getLhs()), rhs = origin(op.getRhs());
+  if (is_step_) {
+    std::string first = is_tile(op) ? tile(rhs) : vector(rhs);
+    return {first, vector(lhs)};
+  }
   if (!in_registers_flipped(op)) {
     if (is_scan_ && (in_registers_flipped(lhs) || in_registers_flipped(rhs)))
       throw InternalError("cuda: a scan sums over value channels");
@@ -88,14 +93,21 @@ std::pair<std::string, std::string> KernelEmitter::operands(MatmulOp op) {
 }
 
 void KernelEmitter::write_matmul(MatmulOp op) {
-  bool streamed = is_streamed(program_.origin(op.getRhs()));
+  if (is_step_ && !is_tile(op)) {
+    auto [a, b] = operands(op);
+    std::string name = name_for(op);
+    statement(fmt::format("const float {} = dot<{}>({}, {});", name, length(op.getLhs()), a, b));
+    homes_[op].scalar = name;
+    return;
+  }
+  bool streamed = is_streamed(origin(op.getRhs()));
   define_tile(op, streamed ? streamed_product(op) : tile_expression(op));
 }
 
 // The second operand is a state of the workspace, which lies with its value channels first.
 std::string KernelEmitter::streamed_product(MatmulOp op) {
   Precision precision = or_f32(op.getPrecision());
-  Value rhs = program_.origin(op.getRhs());
+  Value rhs = origin(op.getRhs());
   const Stored& stored = workspace_.at(rhs);
   bool over_values = op.getTransposeRhs();
   int64_t key = padded(key_dim_), value = padded(value_dim_);
@@ -130,13 +142,12 @@ void KernelEmitter::write_cumsum(CumsumOp op) {
 }
 
 void KernelEmitter::write_reduce(ReduceOp op) {
-  Value source = program_.origin(op.getSource());
+  Value source = origin(op.getSource());
   if (is_scan_ && in_registers_flipped(source))
     throw InternalError("cuda: a scan sums over value channels");
   if (rank(source) == 1) {
     std::string from = vector(source), name = name_for(op);
-    statement(
-        fmt::format("const float {} = total<{}>({});", name, tile_of(source).getDimSize(0), from));
+    statement(fmt::format("const float {} = total<{}>({});", name, length(source), from));
     homes_[op].scalar = name;
     return;
   }
@@ -170,7 +181,7 @@ void KernelEmitter::write_reduce(ReduceOp op) {
 }
 
 void KernelEmitter::write_row(RowOp op) {
-  Value source = program_.origin(op.getSource());
+  Value source = origin(op.getSource());
   if (rank(source) == 1) {
     std::string from = vector(source), name = name_for(op);
     statement(fmt::format("const float {} = {}[{}];", name, from, op.getIndex()));

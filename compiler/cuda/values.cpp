@@ -12,20 +12,26 @@ using mlir::Value;
 
 namespace {
 
-int64_t rank(Value value) { return llvm::cast<mlir::RankedTensorType>(value.getType()).getRank(); }
-
 std::string splat_of(arith::ConstantOp op) {
   auto values = llvm::cast<mlir::DenseElementsAttr>(op.getValue());
   return literal(values.getSplatValue<mlir::APFloat>().convertToFloat());
 }
 
-std::string letters(Value value, bool flipped) {
+std::string letters(Value value, bool flipped, bool step) {
   std::string text;
   for (Axis axis : axes_of(value.getType())) {
+    if (axis == Axis::token && step) continue;
     const char* letter = axis == Axis::token ? "C" : axis == Axis::key ? "K" : "V";
     text = text.empty() ? letter : flipped ? letter + ("x" + text) : text + "x" + letter;
   }
   return text;
+}
+
+llvm::SmallVector<Axis, 2> axes_but_tokens(Value value) {
+  llvm::SmallVector<Axis, 2> axes;
+  for (Axis axis : axes_of(value.getType()))
+    if (axis != Axis::token) axes.push_back(axis);
+  return axes;
 }
 
 InternalError cannot(const std::string& what, Value value) {
@@ -34,6 +40,37 @@ InternalError cannot(const std::string& what, Value value) {
 }
 
 }  // namespace
+
+Value KernelEmitter::origin(Value value) const {
+  value = program_.origin(value);
+  while (mlir::Operation* op = value.getDefiningOp()) {
+    if (!is_passed(op)) break;
+    value = program_.origin(op->getOperand(0));
+  }
+  return value;
+}
+
+// To one token sums over tokens and the like do nothing.
+bool KernelEmitter::is_passed(mlir::Operation* op) const {
+  if (!is_step_) return false;
+  if (auto cumsum = llvm::dyn_cast<CumsumOp>(op)) return !cumsum.getExclusive();
+  if (llvm::isa<ValidOp>(op)) return true;
+  return llvm::isa<RowOp, PlaceRowOp, ReduceOp, BroadcastOp>(op) &&
+         axes_but_tokens(op->getOperand(0)) == axes_but_tokens(op->getResult(0));
+}
+
+int64_t KernelEmitter::rank(Value value) const {
+  return is_step_ ? axes_but_tokens(value).size() : axes_of(value.getType()).size();
+}
+
+bool KernelEmitter::is_tile(Value value) const {
+  return rank(value) == 2 || (is_step_ && in_registers_flipped(value));
+}
+
+int64_t KernelEmitter::length(Value value) const {
+  if (!is_step_) return tile_of(value).getDimSize(0);
+  return has_axis(value.getType(), Axis::value) ? value_block_ : tile_of(value).getNumElements();
+}
 
 // Value channels lie along the rows of a scan's tiles, so that each warp has some of them for
 // itself and a state never leaves its registers; K x V tiles lie so everywhere.
@@ -48,7 +85,7 @@ bool KernelEmitter::is_streamed(Value value) const {
 }
 
 bool KernelEmitter::is_inlined(mlir::Operation* op) const {
-  if (llvm::isa<arith::ConstantOp>(op)) return true;
+  if (llvm::isa<arith::ConstantOp>(op) || is_passed(op)) return true;
   if (op->getBlock() == &program_.graph().getBody().front()) return false;
   if (joins_a_sum(op)) return true;
   if (llvm::isa<MatmulOp>(op)) return false;
@@ -67,19 +104,18 @@ bool is_sum(mlir::Operation* op) { return llvm::isa<arith::AddFOp, arith::SubFOp
 // A product, or a sum with products, that is read once, by another sum.
 bool KernelEmitter::joins_a_sum(mlir::Operation* op) const {
   Value result = op->getResult(0);
-  if (rank(result) != 2 || !result.hasOneUse() || program_.placement(result) != Placement::fused)
+  if (!is_tile(result) || !result.hasOneUse() || program_.placement(result) != Placement::fused)
     return false;
   if (!is_sum(*result.getUsers().begin())) return false;
-  if (auto matmul = llvm::dyn_cast<MatmulOp>(op))
-    return !is_streamed(program_.origin(matmul.getRhs()));
+  if (auto matmul = llvm::dyn_cast<MatmulOp>(op)) return !is_streamed(origin(matmul.getRhs()));
   return is_sum(op) && llvm::any_of(op->getOperands(), [&](Value operand) {
-           mlir::Operation* source = program_.origin(operand).getDefiningOp();
+           mlir::Operation* source = origin(operand).getDefiningOp();
            return source && source->getBlock() == op->getBlock() && joins_a_sum(source);
          });
 }
 
 void KernelEmitter::collect_terms(Value value, bool negative, bool top, std::vector<Term>& terms) {
-  value = program_.origin(value);
+  value = origin(value);
   mlir::Operation* op = value.getDefiningOp();
   bool opened = op && is_sum(op) && (top || is_inlined(op));
   if (!opened) return terms.push_back({value, negative});
@@ -112,7 +148,7 @@ std::string KernelEmitter::sum(mlir::Operation* op) {
   std::string type = type_of(op->getResult(0)), text = plain_sum(plain, type);
   for (const Term& term : products) {
     auto matmul = term.value.getDefiningOp<MatmulOp>();
-    std::string precision = text_of(or_f32(matmul.getPrecision()));
+    std::string precision = precision_of(matmul);
     auto [a, b] = operands(matmul);
     if (text.empty() && !term.negative) {
       text = fmt::format("product<{}, {}>({}, {})", type, precision, a, b);
@@ -137,13 +173,13 @@ std::pair<int64_t, int64_t> KernelEmitter::shape(Value value, bool flipped) cons
 std::string KernelEmitter::type_of(Value value) {
   bool flipped = in_registers_flipped(value), by_rows = is_scan_ && flipped;
   auto [rows, columns] = shape(value, flipped);
-  std::string name = letters(value, flipped);
+  std::string name = letters(value, flipped, is_step_);
   if (is_streamed(value)) {
     name += "_band";
     rows = 16;
   }
-  aliases_[name] =
-      fmt::format("Tile<{}, {}, {}<{}>>", rows, columns, by_rows ? "Rows" : "Columns", warps_);
+  const char* split = is_step_ && rank(value) == 1 ? "OneColumn" : by_rows ? "Rows" : "Columns";
+  aliases_[name] = fmt::format("Tile<{}, {}, {}<{}>>", rows, columns, split, warps_);
   return name;
 }
 
@@ -180,11 +216,11 @@ Shared KernelEmitter::declare_tile(Value value, const std::string& element, bool
   return shared;
 }
 
-Shared KernelEmitter::declare_vector(Value value) {
-  Range place = memory_.allocate(padded(tile_of(value).getDimSize(0)) * 4);
-  Shared shared{name_for(value), "float", false, place, base_ != "shared"};
-  declarations_.push_back(fmt::format("float* const {} = reinterpret_cast<float*>({} + {});",
-                                      shared.name, base_, place.begin));
+Shared KernelEmitter::declare_vector(Value value, const std::string& element) {
+  Range place = memory_.allocate(padded(length(value)) * bytes_of(element));
+  Shared shared{name_for(value), element, false, place, base_ != "shared"};
+  declarations_.push_back(fmt::format("{0}* const {1} = reinterpret_cast<{0}*>({2} + {3});",
+                                      element, shared.name, base_, place.begin));
   body_.line("{}", declarations_.back());
   homes_[value].shared.push_back(shared);
   return shared;
@@ -225,14 +261,14 @@ const Shared& KernelEmitter::in_shared(Value value, const std::string& element) 
 }
 
 std::string KernelEmitter::view(Value value, const std::string& element, bool flip) {
-  value = program_.origin(value);
+  value = origin(value);
   Shared shared = in_shared(value, element);
   reads_.push_back(shared.place);
   return shared.flipped != flip ? fmt::format("transposed({})", shared.name) : shared.name;
 }
 
 bool KernelEmitter::is_uniform(Value value) {
-  value = program_.origin(value);
+  value = origin(value);
   mlir::Operation* op = value.getDefiningOp();
   if (!op) return false;
   if (auto constant = llvm::dyn_cast<arith::ConstantOp>(op)) return true;
@@ -241,15 +277,17 @@ bool KernelEmitter::is_uniform(Value value) {
 }
 
 std::string KernelEmitter::uniform(Value value) {
-  mlir::Operation* op = program_.origin(value).getDefiningOp();
+  mlir::Operation* op = origin(value).getDefiningOp();
   if (auto constant = llvm::dyn_cast<arith::ConstantOp>(op)) return splat_of(constant);
   return number(llvm::cast<BroadcastOp>(op).getSource());
 }
 
 std::string KernelEmitter::number(Value value) {
-  value = program_.origin(value);
-  if (auto found = homes_.find(value); found != homes_.end() && !found->second.scalar.empty())
-    return found->second.scalar;
+  value = origin(value);
+  auto found = homes_.find(value);
+  if (found != homes_.end() && !found->second.scalar.empty()) return found->second.scalar;
+  if (is_step_ && found != homes_.end() && !found->second.shared.empty())
+    return element_at(value, "0");
   mlir::Operation* op = value.getDefiningOp();
   if (op && llvm::isa<arith::ConstantOp>(op)) return uniform(value);
   if (op && is_inlined(op)) return arithmetic(op, [&](Value v) { return number(v); }, "");
@@ -257,15 +295,15 @@ std::string KernelEmitter::number(Value value) {
 }
 
 std::string KernelEmitter::vector(Value value) {
-  value = program_.origin(value);
+  value = origin(value);
   Home& home = homes_[value];
   if (home.shared.empty()) {
     std::vector<Range> outer;
     std::swap(outer, reads_);
     std::string text = vector_element(value);
     Shared shared = declare_vector(value);
-    statement(fmt::format("fill_vector<cta, {}>({}, [&](int i) {{ return {}; }});",
-                          tile_of(value).getDimSize(0), shared.name, text),
+    statement(fmt::format("fill_vector<cta, {}>({}, [&](int i) {{ return {}; }});", length(value),
+                          shared.name, text),
               {shared.place});
     std::swap(outer, reads_);
   }
@@ -273,11 +311,18 @@ std::string KernelEmitter::vector(Value value) {
   return homes_[value].shared.front().name;
 }
 
+std::string KernelEmitter::element_at(Value value, const char* index) {
+  std::string text = fmt::format("{}[{}]", vector(value), index);
+  bool wide = homes_[value].shared.front().element == "float";
+  return wide ? text : fmt::format("to_f32({})", text);
+}
+
 std::string KernelEmitter::vector_element(Value value) {
-  value = program_.origin(value);
+  value = origin(value);
   if (auto found = homes_.find(value); found != homes_.end() && !found->second.shared.empty())
-    return vector(value) + "[i]";
+    return element_at(value, "i");
   if (is_uniform(value)) return uniform(value);
+  if (is_step_ && rank(value) == 0) return number(value);
   mlir::Operation* op = value.getDefiningOp();
   if (!op) throw cannot("find the vector", value);
   auto text = [&](Value v) { return vector_element(v); };
@@ -289,11 +334,12 @@ std::string KernelEmitter::vector_element(Value value) {
 }
 
 std::string KernelEmitter::tile(Value value) {
-  value = program_.origin(value);
+  value = origin(value);
   if (auto found = homes_.find(value); found != homes_.end()) {
     if (!found->second.registers.empty()) return found->second.registers;
     if (!found->second.shared.empty()) {
       bool flip = in_registers_flipped(value);
+      if (is_step_) return fmt::format("over_rows<{}>({})", type_of(value), vector(value));
       return fmt::format("load<{}>({})", type_of(value), view(value, "", flip));
     }
   }
@@ -354,6 +400,10 @@ std::string KernelEmitter::arithmetic(mlir::Operation* op,
       });
 }
 
+std::string KernelEmitter::precision_of(MatmulOp op) const {
+  return text_of(is_step_ ? Precision::f32 : or_f32(op.getPrecision()));
+}
+
 std::string KernelEmitter::broadcast(BroadcastOp op) {
   bool flipped = in_registers_flipped(op), along_rows = op.getDims()[0] == 1;
   return fmt::format("{}<{}>({})", along_rows != flipped ? "over_rows" : "over_columns",
@@ -383,8 +433,7 @@ std::string KernelEmitter::tile_expression(mlir::Operation* op) {
       })
       .Case<MatmulOp>([&](MatmulOp o) {
         auto [a, b] = operands(o);
-        return fmt::format("product<{}, {}>({}, {})", type_of(o), text_of(or_f32(o.getPrecision())),
-                           a, b);
+        return fmt::format("product<{}, {}>({}, {})", type_of(o), precision_of(o), a, b);
       })
       .Default([&](mlir::Operation* o) {
         if (is_sum(o)) return sum(o);
@@ -400,14 +449,14 @@ size_t KernelEmitter::last_use(Value value) {
   size_t last = 0;
   for (size_t i = 0; i < body_order_.size(); ++i)
     for (Value operand : body_order_[i]->getOperands())
-      if (program_.origin(operand) == value)
+      if (origin(operand) == value)
         last =
             std::max(last, is_inlined(body_order_[i]) ? last_use(body_order_[i]->getResult(0)) : i);
   for (Value next : loop_.next())
-    if (program_.origin(next) == value) last = loop_.body.size();
+    if (origin(next) == value) last = loop_.body.size();
   // An output that is no op of this loop is stored at its end.
   for (auto output : program_.graph().getBody().getOps<OutputOp>())
-    if (is_last_loop() && program_.origin(output.getValue()) == value && !program_.loop_of(value))
+    if (is_last_loop() && origin(output.getValue()) == value && !program_.loop_of(value))
       last = loop_.body.size();
   return last_uses_[value] = last;
 }

@@ -1,10 +1,12 @@
 // What ptxas says of every kernel at the default schedules: no warning and nothing spilled, for
-// every op, gate mode, direction, format and architecture. A covering sample; everything with
-// LINNET_TEST_ALL=1, which takes hours, or what a regular expression in LINNET_TEST_ONLY finds of
-// it.
+// every op, gate mode, direction, format, size and architecture. A sample in which each two of
+// these meet; everything with LINNET_TEST_ALL=1, or what a regular expression in LINNET_TEST_ONLY
+// finds of it. Kernels that read alike are compiled once, and what was said of them is kept in the
+// cache: a run that was stopped goes on where it was.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -13,6 +15,8 @@
 #include <thread>
 
 #include "compiler/cuda/source.h"
+#include "runtime/cache/cache.h"
+#include "runtime/cuda/architectures.h"
 #include "tests/check/check.h"
 #include "tests/cuda/device_fixture.h"
 
@@ -26,16 +30,12 @@ constexpr Direction kDirections[] = {Direction::forward, Direction::backward, Di
 constexpr Precision kFormats[] = {Precision::bf16, Precision::f32, Precision::f16, Precision::tf32};
 constexpr int64_t kSizes[] = {128, 64, 256};
 
-// Bytes of shared memory a block may have.
-int most_shared(const std::string& arch) {
-  if (arch == "sm_80") return 163 * 1024;
-  return arch == "sm_90" || arch == "sm_100" ? 227 * 1024 : 99 * 1024;
-}
-
 struct Kernels {
   Problem problem;
   Direction direction;
   std::string arch;
+  // Its op, gate mode, direction, format, size and architecture as numbers.
+  std::array<int, 6> factors;
 
   std::string name() const {
     static const char* directions[] = {"forward", "backward", "decode"};
@@ -49,51 +49,94 @@ struct Kernels {
 
 std::vector<Kernels> product() {
   std::vector<Kernels> list;
+  std::map<std::tuple<int, float, bool>, int> all_modes;
+  int op = 0;
   for (const ops::Entry& entry : ops::registry()) {
     std::set<std::tuple<int, float, bool>> modes;
     for (const check::Case& c : check::cases_of(entry, false)) {
-      if (!modes
-               .insert(
-                   {static_cast<int>(c.problem.gate), c.problem.lower_bound, c.problem.has_A_log})
-               .second)
-        continue;
-      for (Direction direction : kDirections)
-        for (Precision format : kFormats)
-          for (int64_t size : kSizes)
-            for (const char* arch : kArchs) {
+      std::tuple mode{static_cast<int>(c.problem.gate), c.problem.lower_bound, c.problem.has_A_log};
+      if (!modes.insert(mode).second) continue;
+      int mode_number = all_modes.emplace(mode, all_modes.size()).first->second;
+      for (size_t d = 0; d < std::size(kDirections); ++d)
+        for (size_t f = 0; f < std::size(kFormats); ++f)
+          for (size_t s = 0; s < std::size(kSizes); ++s)
+            for (size_t a = 0; a < std::size(kArchs); ++a) {
               Kernels one;
-              one.direction = direction;
-              one.arch = arch;
+              one.direction = kDirections[d];
+              one.arch = kArchs[a];
+              one.factors = {op, mode_number, int(d), int(f), int(s), int(a)};
               one.problem.op = entry.name;
-              one.problem.key_dim = one.problem.value_dim = size;
+              one.problem.key_dim = one.problem.value_dim = kSizes[s];
               one.problem.gate = c.problem.gate;
               one.problem.lower_bound = c.problem.lower_bound;
               one.problem.has_A_log = c.problem.has_A_log;
-              choose_precision(one.problem, format);
+              choose_precision(one.problem, kFormats[f]);
               list.push_back(one);
             }
     }
+    ++op;
   }
   return list;
 }
 
-// One for each op; what there is besides in turn, so that a dozen meet all of it.
+// Each two of a case's factors, as numbers.
+std::vector<int> pairs_of(const Kernels& one) {
+  std::vector<int> pairs;
+  for (int i = 0; i < 6; ++i)
+    for (int j = 0; j < i; ++j)
+      pairs.push_back(((i * 6 + j) * 64 + one.factors[i]) * 64 + one.factors[j]);
+  return pairs;
+}
+
+// Until every pair of factors that is in the product was met, the case that meets most new ones for
+// its price.
 std::vector<Kernels> sample(const std::vector<Kernels>& all) {
+  constexpr double kDirectionPrice[] = {3, 9, 1}, kFormatPrice[] = {1, 2, 1, 1.3},
+                   kSizePrice[] = {1.8, 1, 3};
+  std::set<int> open;
+  for (const Kernels& one : all)
+    for (int pair : pairs_of(one)) open.insert(pair);
   std::vector<Kernels> list;
-  for (size_t i = 0; i < ops::registry().size(); ++i) {
-    std::vector<Kernels> own;
-    for (const Kernels& one : all)
-      if (one.problem.op == ops::registry()[i].name && one.direction == kDirections[i % 3] &&
-          one.arch == kArchs[i % 5] && one.problem.key_dim == kSizes[i / 2 % 3] &&
-          precision_of(one.problem) == kFormats[i % 4])
-        own.push_back(one);
-    if (!own.empty()) list.push_back(own[i % own.size()]);
+  while (!open.empty()) {
+    const Kernels* best = nullptr;
+    double most = 0;
+    for (const Kernels& one : all) {
+      double price = kDirectionPrice[one.factors[2]] * kFormatPrice[one.factors[3]] *
+                     kSizePrice[one.factors[4]];
+      double met = 0;
+      for (int pair : pairs_of(one)) met += open.contains(pair);
+      if (met / price > most) most = met / price, best = &one;
+    }
+    for (int pair : pairs_of(*best)) open.erase(pair);
+    list.push_back(*best);
   }
   return list;
 }
 
-// What is wrong with them, or nothing.
-std::string complaint(const Kernels& one) {
+// A kernel by itself, and the first case that has it.
+struct One {
+  std::string name, source, arch, used_by;
+  int most_spilled;
+};
+
+// The kernels of a module apart, each under the same name: those of two ops may read alike.
+std::vector<std::string> split(const cuda::Source& source) {
+  const std::string& text = source.text;
+  size_t first = text.find("\n// A block for every");
+  std::string head = text.substr(text.find("#include"), first - text.find("#include"));
+  std::vector<std::string> kernels;
+  for (size_t at = first; at != std::string::npos;) {
+    size_t next = text.find("\n// A block for every", at + 1);
+    std::string own = text.substr(at, next - at);
+    const std::string& name = source.kernels[kernels.size()].name;
+    kernels.push_back(head + own.replace(own.find(" " + name + "(") + 1, name.size(), "kernel"));
+    at = next;
+  }
+  return kernels;
+}
+
+// What is wrong with a case before anything is compiled; its kernels otherwise.
+std::string take_apart(const Kernels& one, std::vector<One>& kernels) {
   auto context = make_context();
   bool backward = one.direction == Direction::backward;
   auto module = derive(*context, ops::find(one.problem.op).define, one.problem,
@@ -102,52 +145,92 @@ std::string complaint(const Kernels& one) {
   auto graph = graph_of(*module);
   cuda::Source source =
       cuda::emit(TileProgram(graph, cuda::default_schedule(graph)), {one.direction, false});
-  for (const CudaKernel& kernel : source.kernels)
-    if (kernel.shared_bytes > most_shared(one.arch))
+  std::vector<std::string> texts = split(source);
+  if (texts.size() != source.kernels.size()) return "kernels could not be told apart";
+  int most_shared = cuda::find_architecture(one.arch).shared_per_block;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const CudaKernel& kernel = source.kernels[i];
+    if (kernel.shared_bytes > most_shared)
       return fmt::format("{}: {} bytes of shared memory", kernel.name, kernel.shared_bytes);
-  auto made = cuda::Nvrtc::get().compile_cubin(source.text, "kernels.cu", one.arch,
-                                               embedded_templates(), {"--ptxas-options=-v"});
-  if (made.log.find("warning") != std::string::npos) return made.log;
-  std::regex spill("entry function '(\\w+)' for '\\w+'[^']*?(\\d+) bytes spill stores");
-  size_t kernels = 0;
-  std::string text;
-  for (std::sregex_iterator at(made.log.begin(), made.log.end(), spill), end; at != end; ++at) {
-    ++kernels;
-    int bytes = std::stoi((*at)[2]), most = one.problem.key_dim > 128 ? 64 : 0;
-    if (bytes > most) text += fmt::format("{}: {} bytes spilled ", (*at)[1].str(), bytes);
+    kernels.push_back(
+        {kernel.name, texts[i], one.arch, one.name(), one.problem.key_dim > 128 ? 64 : 0});
   }
-  return kernels == source.kernels.size() ? text : "not every kernel is in the log: " + made.log;
+  return "";
 }
 
-}  // namespace
+// What the compilers have to say against a kernel, or nothing.
+std::string complaint(const One& one, Cache& cache) {
+  const auto& nvrtc = cuda::Nvrtc::get();
+  CacheKey::Fields fields = {{"kind", "what ptxas said"},
+                             {"source", one.source},
+                             {"target", one.arch},
+                             {"nvrtc", nvrtc.full_version()}};
+  for (const auto& [name, text] : embedded_templates()) fields.emplace_back(name, text);
+  Files files = cache.find_or_build(CacheKey(fields), [&]() -> Files {
+    return {{"log", nvrtc
+                        .compile_cubin(one.source, "kernel.cu", one.arch, embedded_templates(),
+                                       {"--ptxas-options=-v"})
+                        .log}};
+  });
+  const std::string& log = files["log"];
+  if (log.find("warning") != std::string::npos) return log;
+  int spilled = cuda::resources_of(log, "kernel").spilled;
+  if (spilled < 0) return "not in the log: " + log;
+  return spilled > one.most_spilled ? fmt::format("{} bytes spilled", spilled) : "";
+}
 
-// Skipped in common runs, and counted as skipped: docs/cuda.md says what still spills.
-TEST_CASE("cuda product: no warning and no spill, every op, gate mode, direction and format" *
-          doctest::skip(!std::getenv("LINNET_TEST_ALL") && !std::getenv("LINNET_TEST_ONLY"))) {
-  LINNET_NEEDS_NVRTC();
-  std::vector<Kernels> list = product();
-  CHECK(list.size() > 5000);
-  if (!std::getenv("LINNET_TEST_ALL")) list = sample(list);
-  CHECK(list.size() >= ops::registry().size());
-  if (const char* only = std::getenv("LINNET_TEST_ONLY"))
-    std::erase_if(list, [pattern = std::regex(only)](const Kernels& one) {
-      return !std::regex_search(one.name(), pattern);
-    });
-  std::mutex mutex;
+template <class F>
+void share_among_threads(size_t count, F call) {
   std::atomic<size_t> next = 0;
   auto work = [&] {
-    for (size_t i; (i = next++) < list.size();) {
-      std::string text;
-      try {
-        text = complaint(list[i]);
-      } catch (const std::exception& error) {
-        text = error.what();
-      }
-      std::lock_guard lock(mutex);
-      CHECK_MESSAGE(text.empty(), list[i].name(), ": ", text);
-    }
+    for (size_t i; (i = next++) < count;) call(i);
   };
   std::vector<std::jthread> workers;
   for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) workers.emplace_back(work);
   work();
+}
+
+}  // namespace
+
+TEST_CASE("cuda product: no warning and no spill, every op, gate mode, direction and format") {
+  LINNET_NEEDS_NVRTC();
+  std::vector<Kernels> list = product();
+  CHECK(list.size() > 5000);
+  const char* only = std::getenv("LINNET_TEST_ONLY");
+  if (!std::getenv("LINNET_TEST_ALL") && !only) list = sample(list);
+  if (only)
+    std::erase_if(list, [pattern = std::regex(only)](const Kernels& one) {
+      return !std::regex_search(one.name(), pattern);
+    });
+  std::mutex mutex;
+  std::map<std::pair<std::string, std::string>, One> kernels;
+  share_among_threads(list.size(), [&](size_t i) {
+    std::string text;
+    std::vector<One> own;
+    try {
+      text = take_apart(list[i], own);
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    std::lock_guard lock(mutex);
+    CHECK_MESSAGE(text.empty(), list[i].name(), ": ", text);
+    for (One& one : own) {
+      auto [known, is_new] = kernels.try_emplace({one.source, one.arch}, one);
+      known->second.most_spilled = std::min(known->second.most_spilled, one.most_spilled);
+    }
+  });
+  std::vector<const One*> todo;
+  for (const auto& [key, one] : kernels) todo.push_back(&one);
+  MESSAGE(list.size(), " cases, ", todo.size(), " kernels");
+  Cache cache({.max_bytes = uint64_t{1} << 32, .bundles = {}});
+  share_among_threads(todo.size(), [&](size_t i) {
+    std::string text;
+    try {
+      text = complaint(*todo[i], cache);
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    std::lock_guard lock(mutex);
+    CHECK_MESSAGE(text.empty(), todo[i]->name, " (", todo[i]->used_by, "): ", text);
+  });
 }
