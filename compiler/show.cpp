@@ -48,7 +48,10 @@ std::string show(mlir::ModuleOp law, const std::string& stage, const Problem& pr
   mlir::OwningOpRef<mlir::ModuleOp> derived = law.clone();
   run_pipeline(*derived, problem, options);
   chunk::GraphOp graph = graph_of(*derived);
-  if (stage == "cuda") return cuda::emit(TileProgram(graph, cuda::default_schedule(graph))).text;
+  if (stage == "cuda") {
+    TileProgram program(graph, cuda::default_schedule(graph));
+    return cuda::emit(program, {cuda::direction_of(options)}).text;
+  }
   if (stage == "tile" || stage == "asm") {
     TileProgram program(graph, {.chunk = options.chunk_size});
     auto target = target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(target_cpu);

@@ -96,7 +96,7 @@ template <class Cta, Precision P, Triangle Kept, Form F, int Block, int C, class
 __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G columns,
                                  float offset, L left, L right) {
   constexpr int kPadded = round_up(C, 16), kKeys = A::kColumns;
-  share_out<Cta, kPadded * kPadded>([&](int x) { to(x / kPadded, x % kPadded) = 0.f; });
+  share_out<Cta, SharedTile<float, C, C>::kBytes / 4>([&](int x) { to.data[x] = 0.f; });
 #pragma unroll 1
   for (int begin = 0; begin < C; begin += Block) {
     // Rows [begin, begin + Block) against columns [first, last), both factors from one anchor.

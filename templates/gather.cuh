@@ -16,29 +16,64 @@ __device__ inline void zero_slot(float* to, int width) {
   for (int i = threadIdx.x; i < width; i += Cta::kThreads) to[i] = 0.f;
 }
 
-// to[token, head, :] = sum over the group of from[token, value head, :], in order.
-template <class Cta, class T>
+// Neighbours in a row, and sums of them.
+template <int Wide>
+struct Numbers {
+  float x[Wide] = {};
+
+  __device__ void add(const float* from) {
+    if constexpr (Wide == 4) {
+      float4 own = *reinterpret_cast<const float4*>(from);
+      x[0] += own.x, x[1] += own.y, x[2] += own.z, x[3] += own.w;
+    } else {
+      x[0] += *from;
+    }
+  }
+  template <class T>
+  __device__ void store(T* to) const {
+    if constexpr (Wide == 4 && sizeof(T) == 2) {
+      uint2 both;
+      both.x = pack<T>(x[0], x[1]);
+      both.y = pack<T>(x[2], x[3]);
+      store_eight(to, both);
+    } else if constexpr (Wide == 4) {
+      float4 own;
+      own.x = x[0], own.y = x[1], own.z = x[2], own.w = x[3];
+      *reinterpret_cast<float4*>(to) = own;
+    } else {
+      *to = from_f32<T>(x[0]);
+    }
+  }
+};
+
+// to[token, head, :] = sum over the group of from[token, value head, :], in order; `Wide` numbers a
+// thread.
+template <class Cta, int Wide, class T>
 __device__ inline void gather_heads(const Tensor<T>& to, const float* from, i64 block,
                                     const Batch& batch, i64 tokens, int width) {
-  i64 at = block * Cta::kThreads + threadIdx.x;
+  i64 at = (block * Cta::kThreads + threadIdx.x) * Wide;
   if (at >= tokens * batch.heads * width) return;
-  i64 row = at / width, d = at % width, token = row / batch.heads, head = row % batch.heads;
+  i64 row = at / width, token = row / batch.heads;
+  int d = static_cast<int>(at - row * width), head = static_cast<int>(row - token * batch.heads);
   int group = batch.value_heads / batch.heads;
-  float sum = 0;
-  for (int i = 0; i < group; ++i) sum += from[(row * group + i) * width + d];
-  to.data[token / batch.tokens * to.batch_step + token % batch.tokens * to.row_step +
-          head * to.head_step + d] = from_f32<T>(sum);
+  Numbers<Wide> sum;
+#pragma unroll 1
+  for (int i = 0; i < group; ++i) sum.add(from + (row * group + i) * width + d);
+  i64 element = batch.cu_seqlens.data ? 0 : token / batch.tokens;
+  sum.store(to.data + element * to.batch_step + (token - element * batch.tokens) * to.row_step +
+            head * to.head_step + d);
 }
 
 // to[head, :] = sum over the slots of from[slot, head, :], in order.
-template <class Cta>
+template <class Cta, int Wide>
 __device__ inline void gather_slots(const Tensor<float>& to, const float* from, i64 block,
                                     i64 slots, int heads, int width) {
-  i64 at = block * Cta::kThreads + threadIdx.x, size = static_cast<i64>(heads) * width;
+  i64 at = (block * Cta::kThreads + threadIdx.x) * Wide, size = static_cast<i64>(heads) * width;
   if (at >= size) return;
-  float sum = 0;
-  for (i64 slot = 0; slot < slots; ++slot) sum += from[slot * size + at];
-  to.data[at / width * to.head_step + at % width] = sum;
+  Numbers<Wide> sum;
+#pragma unroll 4
+  for (i64 slot = 0; slot < slots; ++slot) sum.add(from + slot * size + at);
+  sum.store(to.data + at / width * to.head_step + at % width);
 }
 
 }  // namespace linnet

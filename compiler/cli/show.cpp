@@ -39,7 +39,8 @@ struct Show : GraphArguments {
 
   // The kernels compiled for the architecture asked for.
   void show_compiled(chunk::GraphOp graph) {
-    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)));
+    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)),
+                                     {cuda::direction_of(options)});
     const auto& nvrtc = cuda::Nvrtc::get();
     std::string file = source.name + ".cu";
     if (stage == "ptx")

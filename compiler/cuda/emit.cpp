@@ -49,6 +49,7 @@ void check(const TileProgram& program) {
 CudaKernel write_gather(Writer& module, const std::string& name,
                         const std::vector<Argument>& summed) {
   CudaKernel kernel{name + "_gather", CudaGrid::gather, 256, 0};
+  auto wide = [](const Argument& a) { return a.row % kGathered == 0 ? kGathered : 1; };
   std::string list;
   for (const Argument& a : summed) {
     kernel.parameters.insert(kernel.parameters.end(), {a.name + ".partial", a.name});
@@ -56,7 +57,9 @@ CudaKernel write_gather(Writer& module, const std::string& name,
                         element_of(a.storage));
   }
   kernel.parameters.insert(kernel.parameters.end(), {"batch", "tokens", "slots"});
-  module.comment("A block for every 256 numbers of the outputs that value heads or chunks share.");
+  module.comment(
+      "A block for every 1024 numbers of the outputs that value heads or chunks share, or 256 of "
+      "those with one a head.");
   module.block(
       fmt::format("LINNET_KERNEL(256) {}({}const Batch batch, const i64 tokens, const i64 slots)",
                   kernel.name, list),
@@ -65,19 +68,19 @@ CudaKernel write_gather(Writer& module, const std::string& name,
         module.line("i64 block = blockIdx.x;");
         for (const Argument& a : summed) {
           bool by_head = a.scope == Scope::head;
-          int64_t heads_row = a.row;
           module.line("const i64 {}_blocks = blocks_for<cta>({} * {});", a.name,
-                      by_head ? "i64(batch.value_heads)" : "tokens * batch.heads", heads_row);
+                      by_head ? "i64(batch.value_heads)" : "tokens * batch.heads", a.row / wide(a));
           module.block(fmt::format("if (block < {}_blocks)", a.name), [&] {
             if (by_head)
               module.line(
-                  "gather_slots<cta>({0}_tensor, {0}_partial.data, block, slots, "
+                  "gather_slots<cta, {2}>({0}_tensor, {0}_partial.data, block, slots, "
                   "batch.value_heads, {1});",
-                  a.name, a.row);
+                  a.name, a.row, wide(a));
             else
               module.line(
-                  "gather_heads<cta>({0}_tensor, {0}_partial.data, block, batch, tokens, {1});",
-                  a.name, a.row);
+                  "gather_heads<cta, {2}>({0}_tensor, {0}_partial.data, block, batch, tokens, "
+                  "{1});",
+                  a.name, a.row, wide(a));
             module.line("return;");
           });
           module.line("block -= {}_blocks;", a.name);
@@ -91,9 +94,9 @@ CudaKernel write_gather(Writer& module, const std::string& name,
 Schedule default_schedule(GraphOp graph) {
   int64_t tokens = graph.getChunkSize();
   auto scans = graph.getBody().getOps<ScanOp>();
-  return {.chunk = tokens,
-          .fuse_stages = tokens == 1 && llvm::hasSingleElement(scans),
-          .value_block = 64};
+  bool fused = tokens == 1 && llvm::hasSingleElement(scans);
+  // A product that is added in the next loop is made there, where its operands are read anyway.
+  return {.chunk = tokens, .fuse_stages = fused, .sink_products = !fused, .value_block = 64};
 }
 
 Source emit(const TileProgram& program, const Memory& memory) {
@@ -115,8 +118,14 @@ Source emit(const TileProgram& program, const Memory& memory) {
   module.line("extern __shared__ __align__(16) unsigned char shared[];");
   for (size_t i = 0; i < program.loops().size(); ++i) {
     module.blank();
+    Writer kernel, tight;
     source.kernels.push_back(
-        KernelEmitter(program, workspace, source.arguments, memory, i).emit(module));
+        KernelEmitter(program, workspace, source.arguments, memory, i, false).emit(kernel));
+    bool fits = source.kernels.back().shared_bytes <= kMostSharedBytes;
+    if (!fits)
+      source.kernels.back() =
+          KernelEmitter(program, workspace, source.arguments, memory, i, true).emit(tight);
+    module.append(fits ? kernel : tight);
   }
   std::vector<Argument> summed;
   for (const Argument& a : source.arguments)

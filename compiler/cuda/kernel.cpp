@@ -25,7 +25,7 @@ const char* kReserved[] = {
 constexpr int64_t kMostStagedBytes = 72 * 1024;
 
 // Loops so long that eight warps share their tiles; f32 products hold two parts of each number.
-constexpr size_t kManyOps = 90, kManySplitOps = 60;
+constexpr size_t kManyOps = 45, kManySplitOps = 30;
 
 // The widest copies rows of this many bytes allow.
 int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
@@ -34,7 +34,7 @@ int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16);
 
 KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& workspace,
                              const std::vector<Argument>& arguments, const Memory& memory,
-                             size_t loop)
+                             size_t loop, bool tight)
     : program_(program),
       workspace_(workspace),
       arguments_(arguments),
@@ -43,6 +43,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
       loop_(program.loops()[loop]),
       is_scan_(loop_.order != Order::any),
       is_step_(is_scan_ && program.loops().size() == 1 && program.graph().getChunkSize() == 1),
+      is_tight_(tight && !is_scan_),
       chunk_(program.graph().getChunkSize()),
       warps_(program.schedule().warps) {
   for (auto input : chunk::GraphOp(program.graph()).getBody().getOps<InputOp>()) {
@@ -53,7 +54,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
     }
   }
   // A tile of 16 x 128 takes 16 registers of each of 4 warps, which leaves room for a dozen of them
-  // at a time: enough but for the longest loops.
+  // at a time: enough but for long loops.
   bool splits = llvm::any_of(loop_.body, [](mlir::Operation* op) {
     auto matmul = llvm::dyn_cast<MatmulOp>(op);
     return matmul && or_f32(matmul.getPrecision()) == Precision::f32;
@@ -195,8 +196,13 @@ void KernelEmitter::write_fetch() {
   base_ = "shared";
   stage_bytes_ = memory_.most_used();
   stages_ = 2 * stage_bytes_ <= kMostStagedBytes ? program_.schedule().pipeline_stages : 1;
-  memory_ = {};
-  memory_.allocate(stages_ * stage_bytes_);
+  if (stages_ > 1) {
+    memory_ = {};
+    memory_.allocate(stages_ * stage_bytes_);
+  } else {  // a turn's inputs make room for others when they were read
+    for (auto& [value, home] : homes_)
+      for (Shared& shared : home.shared) shared.kept = false;
+  }
   body_.block(
       "const auto fetch = [&](i64 turn)",
       [&] {
@@ -285,6 +291,8 @@ void KernelEmitter::write_turn() {
   for (size_t i = 0; i < body_order_.size(); ++i) {
     mlir::Operation* op = body_order_[i];
     if (is_inlined(op)) continue;
+    position_ = i;
+    named_.clear();
     write_op(op);
     store_results(op->getResult(0));
     finish_value(op->getResult(0), i);
@@ -346,6 +354,7 @@ void KernelEmitter::load_inputs() {
     auto input = value.getDefiningOp<InputOp>();
     if (input && input.getScope() != Scope::token) continue;
     if (!input && (is_streamed(value) || rank(value) == 0)) continue;
+    if (is_tight_ && rank(value) == 2 && memory_.most_used() > kMostSharedBytes / 2) continue;
     input ? load_token_input(input) : load_stored(value);
   }
 }

@@ -27,8 +27,11 @@ struct Home {
 
 class KernelEmitter {
  public:
+  // `tight`: a map takes no more shared memory than every GPU has. Tiles that can be had again
+  // make room for others, where they otherwise stay until they were read for the last time.
   KernelEmitter(const TileProgram& program, const Workspace& workspace,
-                const std::vector<Argument>& arguments, const Memory& memory, size_t loop);
+                const std::vector<Argument>& arguments, const Memory& memory, size_t loop,
+                bool tight);
   CudaKernel emit(Writer& module);
 
  private:
@@ -110,6 +113,13 @@ class KernelEmitter {
   Shared declare_vector(Value value, const std::string& element = "float");
   void finish_value(Value value, size_t position);
   size_t last_use(Value value);
+  // Shared memory for a tile, if need be in place of one that is read latest.
+  Range allocate(int64_t bytes);
+  bool make_room();
+  bool can_be_had_again(Value value);
+  void fetch_again(Value value);
+  bool is_loaded(Value value);  // an input, or another loop's: loaded if it is not there
+  size_t next_use(Value value, size_t after);
   std::string fresh(const std::string& wish);
   std::string name_for(Value value);
 
@@ -146,6 +156,7 @@ class KernelEmitter {
   // The plain recurrence in one kernel, a token at a time: values of a token are vectors and
   // numbers, and products no matter for tensor cores.
   bool is_step_;
+  bool is_tight_;
   int64_t chunk_, key_dim_ = 0, value_dim_ = 0, value_block_ = 0, warps_;
 
   Writer body_;
@@ -153,6 +164,8 @@ class KernelEmitter {
   std::vector<Range> reads_;  // of the statement that is being put together
   llvm::DenseMap<Value, Home> homes_;
   llvm::DenseMap<Value, size_t> last_uses_;
+  size_t position_ = 0;                         // of the op that is being written
+  llvm::DenseSet<Value> named_;                 // values that are part of its text
   std::map<std::string, std::string> aliases_;  // register types of this kernel
   std::set<std::string> names_, used_arguments_;
   bool uses_workspace_ = false, stores_in_workspace_ = false;

@@ -5,6 +5,9 @@
 
 namespace linnet::cuda {
 
+// Shared memory of a block that every GPU has.
+constexpr int64_t kMostSharedBytes = 99 * 1024;
+
 constexpr int64_t padded(int64_t x) { return (x + 15) / 16 * 16; }
 
 // "float", "bf16" or "f16": what numbers of a format are stored as.

@@ -4,11 +4,16 @@
 
 namespace linnet::cuda {
 
-Range SharedMemory::allocate(int64_t bytes) {
+Range SharedMemory::place_for(int64_t bytes, int64_t from) const {
   bytes = (bytes + 15) / 16 * 16;
-  Range place{0, bytes};
+  Range place{from, from + bytes};
   for (const Range& held : held_)  // in order of place
     if (place.overlaps(held)) place = {held.end, held.end + bytes};
+  return place;
+}
+
+Range SharedMemory::allocate(int64_t bytes, int64_t from) {
+  Range place = place_for(bytes, from);
   held_.insert(std::upper_bound(held_.begin(), held_.end(), place,
                                 [](const Range& a, const Range& b) { return a.begin < b.begin; }),
                place);

@@ -14,7 +14,8 @@ struct Range {
 
 class SharedMemory {
  public:
-  Range allocate(int64_t bytes);  // the lowest place that is free
+  Range place_for(int64_t bytes, int64_t from = 0) const;  // the lowest that is free
+  Range allocate(int64_t bytes, int64_t from = 0);         // holds that
   void release(Range range);
   int64_t most_used() const { return most_; }
 

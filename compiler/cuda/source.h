@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/pipeline.h"
 #include "compiler/tile/program.h"
 #include "linnet/compiler.h"
 
@@ -40,6 +41,11 @@ struct Memory {
   Direction direction = Direction::forward;
   bool state_v_first = false;  // states are [V, K]
 };
+
+// What kernels of a derivation are for: one token a chunk is decode.
+inline Direction direction_of(const PipelineOptions& options) {
+  return options.chunk_size == 1 ? Direction::decode : options.direction;
+}
 
 // Throws UserError for a schedule these kernels do not know.
 Source emit(const TileProgram& program, const Memory& memory = {});

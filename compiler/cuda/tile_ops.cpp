@@ -16,8 +16,10 @@ std::string without_parentheses(const std::string& text) {
 
 std::string text_of(Triangle triangle) { return "Triangle::" + stringifyTriangle(triangle).str(); }
 
-// How many columns of a tile too large for shared memory are in it at a time.
-constexpr int64_t kBand = 32;
+// How much of a tile too large for shared memory is in it at a time: rows, or columns.
+int64_t band_of(int64_t across, const std::string& element) {
+  return across * bytes_of(element) > 512 ? 16 : 32;
+}
 
 }  // namespace
 
@@ -111,7 +113,8 @@ std::string KernelEmitter::streamed_product(MatmulOp op) {
   const Stored& stored = workspace_.at(rhs);
   bool over_values = op.getTransposeRhs();
   int64_t key = padded(key_dim_), value = padded(value_dim_);
-  int64_t rows = over_values ? kBand : value, columns = over_values ? key : kBand;
+  int64_t band_size = band_of(over_values ? key : value, stored.element);
+  int64_t rows = over_values ? band_size : value, columns = over_values ? key : band_size;
   std::string first = view(op.getLhs(), element_of(precision), op.getTransposeLhs());
   Shared band =
       scratch("band", fmt::format("SharedTile<{}, {}, {}>", stored.element, rows, columns),

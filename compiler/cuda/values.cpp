@@ -207,7 +207,7 @@ std::string KernelEmitter::name_for(Value value) {
 Shared KernelEmitter::declare_tile(Value value, const std::string& element, bool flipped,
                                    const std::string& name) {
   auto [rows, columns] = shape(value, flipped);
-  Range place = memory_.allocate(padded(rows) * (padded(columns) + 8) * bytes_of(element));
+  Range place = allocate(padded(rows) * (padded(columns) + 8) * bytes_of(element));
   Shared shared{name, element, flipped, place, base_ != "shared"};
   declarations_.push_back(fmt::format("const {} {}({} + {});", shared_type(value, element, flipped),
                                       name, base_, place.begin));
@@ -227,7 +227,7 @@ Shared KernelEmitter::declare_vector(Value value, const std::string& element) {
 }
 
 Shared KernelEmitter::scratch(const std::string& name, const std::string& type, int64_t bytes) {
-  Shared shared{fresh(name), "", false, memory_.allocate(bytes)};
+  Shared shared{fresh(name), "", false, allocate(bytes)};
   if (type == "float*")
     body_.line("float* const {} = reinterpret_cast<float*>(shared + {});", shared.name,
                shared.place.begin);
@@ -243,6 +243,7 @@ void KernelEmitter::statement(const std::string& text, const std::vector<Range>&
 }
 
 const Shared& KernelEmitter::in_shared(Value value, const std::string& element) {
+  fetch_again(value);
   for (const Shared& shared : homes_[value].shared)
     if (element.empty() || shared.element == element) return shared;
   // A statement of its own, before the one that is being put together.
@@ -335,6 +336,7 @@ std::string KernelEmitter::vector_element(Value value) {
 
 std::string KernelEmitter::tile(Value value) {
   value = origin(value);
+  fetch_again(value);
   if (auto found = homes_.find(value); found != homes_.end()) {
     if (!found->second.registers.empty()) return found->second.registers;
     if (!found->second.shared.empty()) {
@@ -440,37 +442,6 @@ std::string KernelEmitter::tile_expression(mlir::Operation* op) {
         auto text = [&](Value v) { return is_uniform(v) ? uniform(v) : tile(v); };
         return arithmetic(o, text, type_of(o->getResult(0)));
       });
-}
-
-// The last statement of the loop that reads a value; what is put together where it is read counts
-// for what it reads.
-size_t KernelEmitter::last_use(Value value) {
-  if (auto found = last_uses_.find(value); found != last_uses_.end()) return found->second;
-  size_t last = 0;
-  for (size_t i = 0; i < body_order_.size(); ++i)
-    for (Value operand : body_order_[i]->getOperands())
-      if (origin(operand) == value)
-        last =
-            std::max(last, is_inlined(body_order_[i]) ? last_use(body_order_[i]->getResult(0)) : i);
-  for (Value next : loop_.next())
-    if (origin(next) == value) last = loop_.body.size();
-  // An output that is no op of this loop is stored at its end.
-  for (auto output : program_.graph().getBody().getOps<OutputOp>())
-    if (is_last_loop() && origin(output.getValue()) == value && !program_.loop_of(value))
-      last = loop_.body.size();
-  return last_uses_[value] = last;
-}
-
-// Frees the shared memory of everything that was read for the last time.
-void KernelEmitter::finish_value(Value, size_t position) {
-  for (auto& [value, home] : homes_) {
-    if (home.shared.empty() || last_use(value) > position) continue;
-    auto input = value.getDefiningOp<InputOp>();
-    if (input && input.getScope() != Scope::token) continue;  // kept for every turn
-    for (const Shared& shared : home.shared)
-      if (!shared.kept) memory_.release(shared.place);
-    std::erase_if(home.shared, [](const Shared& shared) { return !shared.kept; });
-  }
 }
 
 }  // namespace linnet::cuda

@@ -74,6 +74,7 @@ class Plugin : public Compiler {
     const Schedule fallback = cuda::default_schedule(graph);
     Schedule schedule = request.schedule;
     schedule.fuse_stages = fallback.fuse_stages;
+    schedule.sink_products = fallback.sink_products;
     if (schedule.value_block == 0) schedule.value_block = fallback.value_block;
     cuda::Source source = cuda::emit(TileProgram(graph, schedule),
                                      {request.direction, request.problem.state_v_first});

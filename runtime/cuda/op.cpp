@@ -153,7 +153,10 @@ class CudaCall {
       return binding_.sequences * binding_.value_heads * kernel.value_blocks;
     int64_t total = 0;
     for (const KernelArgument& a : program_.arguments)
-      if (is_summed(a)) total += (numbers_of(a) + kernel.threads - 1) / kernel.threads;
+      if (is_summed(a)) {
+        int64_t of_thread = row_of(a) % kGathered == 0 ? kGathered : 1;
+        total += (numbers_of(a) / of_thread + kernel.threads - 1) / kernel.threads;
+      }
     return total;
   }
 

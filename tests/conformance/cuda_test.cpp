@@ -126,6 +126,20 @@ TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of valu
   hold(kda(256, 36, {17}, Precision::bf16));
 }
 
+// Backward in f32 at 256 channels: more tiles than the 99 KB of shared memory that every GPU has.
+TEST_CASE("cuda: tiles that do not fit in shared memory make room for each other") {
+  LINNET_NEEDS_NVRTC();
+  std::vector<const char*> names = {"delta_rule"};
+  if (std::getenv("LINNET_TEST_ALL")) names = {"delta_rule", "kda", "gdn2", "rwkv7"};
+  for (const char* op : names) {
+    check::Case c = kda(256, 256, {5}, Precision::f32);
+    c.law = ops::find(op).define;
+    c.problem.op = op;
+    c.layout.value_heads = 1;
+    hold(c);
+  }
+}
+
 TEST_CASE("cuda: kda, 128 channels, the size models have") {
   LINNET_NEEDS_NVRTC();
   for (Precision precision : {Precision::bf16, Precision::f32}) {
@@ -248,6 +262,31 @@ TEST_CASE("cuda: what a GPU cannot read is refused by name") {
         "slots: expected integers without gaps on this device, got stride 2");
   CHECK(refusal("slots", Tensor::dense(memory, DType::i64, {3}))
             .starts_with("slots: expected one for each of 2 sequences"));
+}
+
+TEST_CASE("cuda: 66000 sequences, more blocks than a grid has along y or z") {
+  LINNET_NEEDS_NVRTC();
+  constexpr int64_t kCount = 66000, kSize = 4;
+  conformance::Subject subject(
+      {.op = "linear_attention", .key_dim = kSize, .value_dim = kSize, .dtype = DType::f32});
+  Op op = gpu().build(subject.problem, {.chunk = 1});
+  CHECK(op.kernels()[0].loops == 1);  // a block for every sequence
+  Layout layout{1, 1, std::vector<int64_t>(kCount, 1)};
+  Tensors inputs = subject.arguments(Direction::forward, layout);
+  Tensors results = check::call(op, layout, inputs);
+  const auto &q = inputs["q"], &k = inputs["k"], &v = inputs["v"], &S = inputs["initial_state"];
+  double worst = 0;
+  for (int64_t s = 0; s < kCount; ++s)
+    for (int64_t j = 0; j < kSize; ++j) {
+      double o = 0;
+      for (int64_t d = s * kSize; d < (s + 1) * kSize; ++d) {
+        double next = S[d * kSize + j] + k[d] * v[s * kSize + j];
+        worst = std::max(worst, std::abs(results["final_state"][d * kSize + j] - next));
+        o += q[d] * next;
+      }
+      worst = std::max(worst, std::abs(results["o"][s * kSize + j] - inputs["scale"][0] * o));
+    }
+  CHECK(worst < 1e-5);
 }
 
 TEST_CASE("cuda: the order of warps changes no bit, forward or backward") {

@@ -74,6 +74,9 @@ enum class CudaGrid {
   gather,     // every `threads` numbers of the outputs that are summed
 };
 
+// Numbers that a thread of a gathering kernel adds up, where rows are multiples of that; else one.
+inline constexpr int kGathered = 4;
+
 struct CudaKernel {
   std::string name;
   CudaGrid grid = CudaGrid::chunks;

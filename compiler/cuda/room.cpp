@@ -1,0 +1,111 @@
+// How long values stay in shared memory, and which make room for others.
+#include "compiler/cuda/kernel.h"
+
+namespace linnet::cuda {
+
+using namespace chunk;
+using mlir::Value;
+
+// The last statement of the loop that reads a value; what is put together where it is read counts
+// for what it reads.
+size_t KernelEmitter::last_use(Value value) {
+  if (auto found = last_uses_.find(value); found != last_uses_.end()) return found->second;
+  size_t last = 0;
+  for (size_t i = 0; i < body_order_.size(); ++i)
+    for (Value operand : body_order_[i]->getOperands())
+      if (origin(operand) == value)
+        last =
+            std::max(last, is_inlined(body_order_[i]) ? last_use(body_order_[i]->getResult(0)) : i);
+  for (Value next : loop_.next())
+    if (origin(next) == value) last = loop_.body.size();
+  // An output that is no op of this loop is stored at its end.
+  for (auto output : program_.graph().getBody().getOps<OutputOp>())
+    if (is_last_loop() && origin(output.getValue()) == value && !program_.loop_of(value))
+      last = loop_.body.size();
+  return last_uses_[value] = last;
+}
+
+// The next op behind a position that reads a value, by itself or through what is put together where
+// it is read.
+size_t KernelEmitter::next_use(Value value, size_t after) {
+  size_t next = body_order_.size();
+  for (size_t i = 0; i < body_order_.size(); ++i)
+    for (Value operand : body_order_[i]->getOperands()) {
+      if (origin(operand) != value) continue;
+      size_t at = is_inlined(body_order_[i]) ? next_use(body_order_[i]->getResult(0), after) : i;
+      if (at > after) next = std::min(next, at);
+    }
+  return next;
+}
+
+bool KernelEmitter::is_loaded(Value value) {
+  if (rank(value) != 2 || is_streamed(value)) return false;
+  if (auto input = value.getDefiningOp<InputOp>()) return input.getScope() == Scope::token;
+  auto loop = program_.loop_of(value);
+  return loop && *loop != loop_index_;
+}
+
+bool KernelEmitter::can_be_had_again(Value value) {
+  return !named_.contains(value) && rank(value) == 2 &&
+         (is_loaded(value) || !homes_[value].registers.empty());
+}
+
+namespace {
+constexpr int64_t kSmall = 2048;  // bytes
+}
+
+bool KernelEmitter::make_room() {
+  Home* latest = nullptr;
+  size_t until = 0;
+  for (auto& [value, home] : homes_) {
+    if (home.shared.empty() || !can_be_had_again(value)) continue;
+    size_t next = next_use(value, position_);
+    // Of two that are read by the same op, the one in the lower place: in no order of pointers.
+    bool later = !latest || next > until ||
+                 (next == until && home.shared[0].place.begin < latest->shared[0].place.begin);
+    if (later) latest = &home, until = next;
+  }
+  if (!latest) return false;
+  for (const Shared& shared : latest->shared) memory_.release(shared.place);
+  latest->shared.clear();
+  return true;
+}
+
+Range KernelEmitter::allocate(int64_t bytes) {
+  // Small tiles and vectors keep out of the way of large ones.
+  int64_t from = is_tight_ && bytes > kSmall ? 4 * kSmall : 0;
+  while (is_tight_ && memory_.place_for(bytes, from).end > kMostSharedBytes && make_room())
+    continue;
+  return memory_.allocate(bytes, from);
+}
+
+// Loads a tile that had to make room, or for which there was none at first.
+void KernelEmitter::fetch_again(Value value) {
+  if (!is_tight_) return;
+  named_.insert(value);
+  Home& home = homes_[value];
+  if (!home.shared.empty() || !home.registers.empty() || !is_loaded(value)) return;
+  std::vector<Range> outer;
+  std::swap(outer, reads_);
+  auto input = value.getDefiningOp<InputOp>();
+  input ? load_token_input(input) : load_stored(value);
+  body_.line("commit_copies();");
+  body_.line("wait_for_copies();");
+  body_.line("__syncthreads();");
+  memory_.waited();
+  std::swap(outer, reads_);
+}
+
+// Frees the shared memory of everything that was read for the last time.
+void KernelEmitter::finish_value(Value, size_t position) {
+  for (auto& [value, home] : homes_) {
+    if (home.shared.empty() || last_use(value) > position) continue;
+    auto input = value.getDefiningOp<InputOp>();
+    if (input && input.getScope() != Scope::token) continue;  // kept for every turn
+    for (const Shared& shared : home.shared)
+      if (!shared.kept) memory_.release(shared.place);
+    std::erase_if(home.shared, [](const Shared& shared) { return !shared.kept; });
+  }
+}
+
+}  // namespace linnet::cuda
