@@ -63,6 +63,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
   if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 || many ? 8 : 4;
   if (is_scan_) {
     value_block_ = std::min(program.schedule().value_block, padded(value_dim_));
+    if (tight) value_block_ = padded(value_block_ / 2);
     warps_ = value_block_ / 16;
   }
   names_.insert(std::begin(kReserved), std::end(kReserved));

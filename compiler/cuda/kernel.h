@@ -27,8 +27,9 @@ struct Home {
 
 class KernelEmitter {
  public:
-  // `tight`: a map takes no more shared memory than every GPU has. Tiles that can be had again
-  // make room for others, where they otherwise stay until they were read for the last time.
+  // `tight`: no more shared memory than every GPU has. In a map tiles that can be had again make
+  // room for others, where they otherwise stay until they were read for the last time; a scan takes
+  // half the value channels at a time.
   KernelEmitter(const TileProgram& program, const Workspace& workspace,
                 const std::vector<Argument>& arguments, const Memory& memory, size_t loop,
                 bool tight);
@@ -117,6 +118,7 @@ class KernelEmitter {
   Range allocate(int64_t bytes);
   bool make_room();
   bool can_be_had_again(Value value);
+  bool can_be_scaled_in_place(chunk::DecayDotOp op);
   void fetch_again(Value value);
   bool is_loaded(Value value);  // an input, or another loop's: loaded if it is not there
   size_t next_use(Value value, size_t after);

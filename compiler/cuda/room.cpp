@@ -79,6 +79,20 @@ Range KernelEmitter::allocate(int64_t bytes) {
   return memory_.allocate(bytes, from);
 }
 
+// Whether a factor of scores may be scaled where it lies: it is not needed as it is any more, or
+// can be had again.
+bool KernelEmitter::can_be_scaled_in_place(DecayDotOp op) {
+  Value lhs = origin(op.getLhs());
+  BoundAttr bound = op.getBoundAttr();
+  bool one_block = bound && bound.getForm() == Form::anchored && bound.getBlock() >= chunk_;
+  bool apart =
+      lhs != origin(op.getRhs()) && lhs != origin(op.getRows()) && lhs != origin(op.getColumns());
+  bool plain = element_of(or_f32(op.getPrecision())) == "float" && !homes_[lhs].shared.empty() &&
+               homes_[lhs].shared[0].element == "float" && !homes_[lhs].shared[0].flipped;
+  return is_tight_ && one_block && apart && plain &&
+         (is_loaded(lhs) || !homes_[lhs].registers.empty() || last_use(lhs) <= position_);
+}
+
 // Loads a tile that had to make room, or for which there was none at first.
 void KernelEmitter::fetch_again(Value value) {
   if (!is_tight_) return;

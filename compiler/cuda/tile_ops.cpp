@@ -230,7 +230,9 @@ void KernelEmitter::write_decay_dot(DecayDotOp op) {
     return scratch_for(op.getBoundAttr(), wish, shared_type(op.getLhs(), element, false),
                        padded(chunk_) * (padded(key_dim_) + 8) * bytes_of(element));
   };
-  Shared left = operand("left"), right = operand("right");
+  bool in_place = can_be_scaled_in_place(op);
+  Shared left = in_place ? in_shared(origin(op.getLhs()), "float") : operand("left");
+  Shared right = operand("right");
   reads_ = reads;
   body_.comment(fmt::format("{0}_ij = sum_d {1}_id {2}_jd exp({3}_id - {4}_jd), i {5} j", name, a,
                             b, rows, columns, op.getTriangle() == Triangle::lower ? ">=" : ">"));
@@ -240,6 +242,9 @@ void KernelEmitter::write_decay_dot(DecayDotOp op) {
             {to.place, left.place, right.place});
   memory_.release(left.place);
   memory_.release(right.place);
+  if (in_place)
+    std::erase_if(homes_[origin(op.getLhs())].shared,
+                  [&](const Shared& shared) { return shared.name == left.name; });
 }
 
 void KernelEmitter::write_decay_apply(DecayApplyOp op) {
