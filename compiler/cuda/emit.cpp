@@ -94,9 +94,13 @@ CudaKernel write_gather(Writer& module, const std::string& name,
 Schedule default_schedule(GraphOp graph) {
   int64_t tokens = graph.getChunkSize();
   auto scans = graph.getBody().getOps<ScanOp>();
-  bool fused = tokens == 1 && llvm::hasSingleElement(scans);
-  // A product that is added in the next loop is made there, where its operands are read anyway.
-  return {.chunk = tokens, .fuse_stages = fused, .sink_products = !fused, .value_block = 64};
+  bool one_scan = llvm::hasSingleElement(scans), fused = tokens == 1 && one_scan;
+  // A product that the scan of a forward pass adds is made there: its operands are fewer bytes than
+  // what it sums up, or are read anyway. Backward they are no inputs, and would be stored instead.
+  return {.chunk = tokens,
+          .fuse_stages = fused,
+          .sink_products = one_scan && !fused,
+          .value_block = 64};
 }
 
 Source emit(const TileProgram& program, const Memory& memory) {

@@ -233,17 +233,17 @@ LINNET_KERNEL(128) kda_backward_reverse(const float scale, const Tensor<const bf
 }
 
 // A block for every chunk and value head.
-LINNET_KERNEL(128) kda_backward_finish(const Tensor<const bf16> q_tensor,
+LINNET_KERNEL(256) kda_backward_finish(const Tensor<const bf16> q_tensor,
     const Tensor<const bf16> k_tensor, const Tensor<const bf16> v_tensor,
     const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale,
     const Tensor<const bf16> do_tensor, const Tensor<float> dq_partial,
     const Tensor<float> dk_partial, const Tensor<bf16> dv_tensor, const Tensor<float> dg_tensor,
     const Tensor<bf16> dbeta_tensor, unsigned char* workspace, const Batch batch) {
-  using cta = Cta<4>;
-  using CxC = Tile<16, 16, Columns<4>>;
-  using CxK = Tile<16, 128, Columns<4>>;
-  using CxV = Tile<16, 128, Columns<4>>;
-  using VxK_band = Tile<16, 128, Columns<4>>;
+  using cta = Cta<8>;
+  using CxC = Tile<16, 16, Columns<8>>;
+  using CxK = Tile<16, 128, Columns<8>>;
+  using CxV = Tile<16, 128, Columns<8>>;
+  using VxK_band = Tile<16, 128, Columns<8>>;
   const Chunk chunk = find_chunk<16>(batch, blockIdx.x);
   if (chunk.rows == 0) {
     return;
@@ -392,21 +392,21 @@ LINNET_KERNEL(128) kda_backward_finish(const Tensor<const bf16> q_tensor,
   store_vector<cta>(chunk.at(dbeta_tensor, chunk.head), dbeta_tensor.row_step, dbeta_4, chunk.rows);
 }
 
-// A block for every 256 numbers of the outputs that value heads or chunks share.
+// A block for every 1024 numbers of the outputs that value heads or chunks share, or 256 of those with one a head.
 LINNET_KERNEL(256) kda_backward_gather(const Tensor<float> dq_partial, const Tensor<bf16> dq_tensor,
     const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor, const Batch batch,
     const i64 tokens, const i64 slots) {
   using cta = Cta<8>;
   i64 block = blockIdx.x;
-  const i64 dq_blocks = blocks_for<cta>(tokens * batch.heads * 128);
+  const i64 dq_blocks = blocks_for<cta>(tokens * batch.heads * 32);
   if (block < dq_blocks) {
-    gather_heads<cta>(dq_tensor, dq_partial.data, block, batch, tokens, 128);
+    gather_heads<cta, 4>(dq_tensor, dq_partial.data, block, batch, tokens, 128);
     return;
   }
   block -= dq_blocks;
-  const i64 dk_blocks = blocks_for<cta>(tokens * batch.heads * 128);
+  const i64 dk_blocks = blocks_for<cta>(tokens * batch.heads * 32);
   if (block < dk_blocks) {
-    gather_heads<cta>(dk_tensor, dk_partial.data, block, batch, tokens, 128);
+    gather_heads<cta, 4>(dk_tensor, dk_partial.data, block, batch, tokens, 128);
     return;
   }
   block -= dk_blocks;
