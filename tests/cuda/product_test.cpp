@@ -79,12 +79,16 @@ std::vector<Kernels> product() {
   return list;
 }
 
-// Each two of a case's factors, as numbers.
+constexpr int kDirection = 2, kSize = 4;
+
+// Each two of a case's factors, as numbers; of sizes only those with directions, the dear ones
+// else.
 std::vector<int> pairs_of(const Kernels& one) {
   std::vector<int> pairs;
   for (int i = 0; i < 6; ++i)
     for (int j = 0; j < i; ++j)
-      pairs.push_back(((i * 6 + j) * 64 + one.factors[i]) * 64 + one.factors[j]);
+      if ((i != kSize && j != kSize) || j == kDirection)
+        pairs.push_back(((i * 6 + j) * 64 + one.factors[i]) * 64 + one.factors[j]);
   return pairs;
 }
 
