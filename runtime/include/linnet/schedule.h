@@ -32,9 +32,10 @@ struct Schedule {
   StageOptions stages;
 
   bool operator==(const Schedule&) const = default;
-  // Whether both add in the same order, so that results are the same to the bit.
+  // Whether both add in the same order, so that results are the same to the bit. Sums over the
+  // channels of a row go warp by warp.
   bool same_sums(const Schedule& other) const {
-    return chunk == other.chunk && stages == other.stages;
+    return chunk == other.chunk && warps == other.warps && stages == other.stages;
   }
   int fields_apart(const Schedule& other) const;  // fields that differ
   // "chunk=32 warps=8": the chunk, and what is not as above.
