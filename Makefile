@@ -24,7 +24,7 @@ demo: build
 # With the peers: their models and functions are among the tests.
 test: build
 	@./setup.sh --peers
-	@ctest --test-dir build --output-on-failure --no-tests=error
+	@ctest --test-dir build -j2 --output-on-failure --no-tests=error
 	@.venv/bin/python -m pytest -q tests/python
 
 # Everything, the whole product of modes and sizes included: hours.
