@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a fresh Debian machine lacks to build and test Linnet: packages from Debian and a
 # Python environment in .venv. Run again it only checks (well under a second).
-#   ./setup.sh --peers    also what python/bench/peers.py measures Linnet against
+#   ./setup.sh --peers    also what Linnet is tested with and measured against: transformers and FLA (make test)
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -21,7 +21,7 @@ packages=(
   graphviz
 )
 python_packages=(pip wheel pybind11 scikit-build-core "torch==2.13.0" pytest numpy "nvidia-cuda-nvrtc>=13,<14" "nvidia-cuda-nvdisasm>=13,<14" "clang-format==19.1.7" "cuda-bindings>=13,<14")
-# Only for python/bench. Pinned: a peer's speed is a fact about one version. fla-core holds FLA's operations; without
+# For the tests of the integrations and python/bench. Pinned: a peer's speed is a fact about one version. fla-core holds FLA's operations; without
 # its extras it asks for neither torch nor Triton.
 peer_packages=("transformers==5.22.2" "fla-core==0.6.0")
 
