@@ -103,6 +103,12 @@ class Search {
       double noise = trials_[0].noise;
       for (size_t i : left) noise = std::max(noise, trials_[i].noise);
       if (left.size() < 2 || noise < options_.tie / 3) return true;
+      if (options_.budget_s > 0 && run_s_ > 0) {  // as many runs as there is time for
+        double each_s = run_s_ * static_cast<double>(left.size() + 1);
+        double most = (options_.budget_s - measurer_.clock_s()) / each_s;
+        if (most < kFirstRuns) return true;
+        runs = static_cast<int>(std::min<double>(runs, most));
+      }
       if (!measure_all(left, runs, 1)) return false;
       std::stable_sort(left.begin(), left.end(), [&](size_t a, size_t b) { return better(a, b); });
     }
