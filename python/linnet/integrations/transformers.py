@@ -99,7 +99,10 @@ def _convolve(out, tokens, weight, bias, start, end, silu, sequences):
     """Rows of out: the sum over taps of a token's rows before it, those of its own sequence, times the tap's weights [C]."""
     end = min(end, tokens.shape[1])
     rows, taps = out[:, start:end], weight.t().contiguous()
-    rows.copy_(tokens[:, start:end]).mul_(taps[-1])
+    if silu:  # in place: nothing is differentiated
+        torch.mul(tokens[:, start:end], taps[-1], out=rows)
+    else:
+        rows.copy_(tokens[:, start:end]).mul_(taps[-1])
     for back in range(1, taps.shape[0]):
         first = max(start, back)
         before = tokens[:, first - back:end - back]
