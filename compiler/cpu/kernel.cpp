@@ -38,8 +38,9 @@ class Kernel : public Memory {
         scratch_(e_),
         prefetches_(e_),
         products_(e_, program, *this, blocks_, tile_ops_, scratch_, prefetches_,
-                  target.has_matrix_unit),
+                  target.narrow_unit),
         chunk_(program.graph().getChunkSize()),
+        reads_rows_ahead_(target.reads_rows_ahead),
         memory_(memory) {
     for (const Loop& loop : program.loops()) place_workspace(loop);
   }
@@ -55,7 +56,7 @@ class Kernel : public Memory {
     products_.finish();
   }
 
-  bool uses_matrix_unit() const { return products_.any(); }
+  bool uses_matrix_unit() const { return products_.use_tiles(); }
   int64_t scratch_used() const { return scratch_.used(); }
   int64_t workspace_used() const { return workspace_used_; }
 
@@ -295,7 +296,7 @@ class Kernel : public Memory {
       if (products_.is_only_packed(result)) continue;
       emit_root(op, target_of(result));
     }
-    if (step) step->emit(e_, *this, blocks_, scratch_);
+    if (step) step->emit(e_, *this, blocks_, scratch_, reads_rows_ahead_);
     store_outputs(index, first);
     if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
@@ -476,6 +477,7 @@ class Kernel : public Memory {
   Prefetches prefetches_;
   MatrixProducts products_;
   int64_t chunk_;
+  bool reads_rows_ahead_;
   MemoryOptions memory_;
   int64_t flipped_offset_ = -1;
   std::map<std::string, Bound> bound_;

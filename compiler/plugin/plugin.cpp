@@ -28,7 +28,8 @@ class Plugin : public Compiler {
     }
     cpu::Target target =
         request.target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(request.target_cpu);
-    target.has_matrix_unit &= request.matrix_unit;
+    if (target.narrow_unit == cpu::NarrowUnit::tiles && !request.matrix_unit)
+      target.narrow_unit = cpu::NarrowUnit::dots;
     for (DType type : {problem.dtype, problem.gate_dtype, problem.state_dtype})
       if (type == DType::f16 && !target.has_f16)
         throw UserError(fmt::format(
