@@ -10,8 +10,8 @@
 
 #include "linnet/error.h"
 #include "runtime/cache/posix.h"
+#include "runtime/json.h"
 #include "runtime/log.h"
-#include "runtime/tuning/json.h"
 
 namespace linnet::autotune {
 

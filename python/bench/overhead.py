@@ -3,8 +3,8 @@
     PYTHONPATH=build/python .venv/bin/python python/bench/overhead.py [--threads 2] [--linnet build/bin/linnet]
 
 Prefill is the same work in both, KDA of 4096 tokens, 8 heads, K = V = 128, float32, in turns; times are the best of the
-runs of each. torch's tensors lie in small pages, those of `linnet bench` in large ones where the system has them: it runs
-without them too, for a comparison of Python alone.
+runs of each. Tensors lie in pages of the same size in both: torch's in small ones, as torch makes them, beside a bench
+without large ones; and torch's in large ones, which they were asked for here, beside the bench as it is.
 """
 
 import argparse
@@ -52,23 +52,32 @@ def without_large_pages():
     ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
+def in_large_pages(x, lines):
+    """A copy in memory that was asked to have large pages before it was touched, where the system has them; so many
+    cache lines after the start of one, as the bench lays its tensors: rows that are used together do not meet in the
+    same sets of the caches."""
+    MADV_HUGEPAGE, page, large = 14, 4096, 2 << 20
+    room = torch.empty(x.numel() + 2 * large // x.element_size(), dtype=x.dtype)
+    start, end = -(-room.data_ptr() // page) * page, (room.data_ptr() + room.nbytes) // page * page
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_HUGEPAGE)
+    skipped = (-room.data_ptr() % large + 64 * lines) // x.element_size()
+    return room[skipped:skipped + x.numel()].view(x.shape).copy_(x)
+
+
 def prefill(program, threads):
     x = inputs(4096, 8, 128)
-
-    def work():
-        return linnet.chunk_kda(*x)
-
+    ways = {"small": (x, without_large_pages), "large": ([in_large_pages(t, 17 * i) for i, t in enumerate(x)], None)}
     command = [program, "bench", "kda", "--tokens", "4096", "--heads", "8", "--threads", str(threads), "--runs", "5"]
-    work()
-    python, native = [], {"in small pages as well": [], "in large pages": []}
+    python, native = {pages: [] for pages in ways}, {pages: [] for pages in ways}
     for _ in range(4):
-        python.append(best(work, 5) * 1e3)
-        for prepare, times in zip((without_large_pages, None), native.values()):
+        for pages, (tensors, prepare) in ways.items():
+            linnet.chunk_kda(*tensors)
+            python[pages].append(best(lambda: linnet.chunk_kda(*tensors), 5) * 1e3)
             lines = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=prepare).stdout.splitlines()
-            times.append(float(re.findall(r"\d+\.\d+", next(line for line in lines if line.startswith("kda")))[1]))
-    for pages, times in native.items():
-        print(f"prefill through Python {min(python):.2f} ms, linnet bench {pages} {min(times):.2f} ms: "
-              f"{100 * (min(python) / min(times) - 1):+.1f} %")
+            native[pages].append(float(re.findall(r"\d+\.\d+", next(line for line in lines if line.startswith("kda")))[1]))
+    for pages in ways:
+        ours, bench = min(python[pages]), min(native[pages])
+        print(f"prefill, {pages} pages: through Python {ours:.2f} ms, linnet bench {bench:.2f} ms: {100 * (ours / bench - 1):+.1f} %")
 
 
 def main():

@@ -57,8 +57,8 @@ def refuse(name, value, unset=None):
         raise ValueError(f"{name}: expected {unset} (nothing else is supported), got {value}")
 
 
-def check_chunk(chunk_size):
-    if chunk_size not in (16, 32, 64, 128):
+def check_chunk(chunk_size, unset=64):
+    if chunk_size not in (16, 32, 64, 128, unset):
         raise ValueError(f"chunk_size: expected 16, 32, 64 or 128, got {chunk_size}")
 
 
@@ -72,9 +72,9 @@ def interval(return_intermediate_states, chunk_size):
     return return_intermediate_states
 
 
-def by_batch(states, B, dtype):
-    """[B, NT, HV, K, V] of all states in a row."""
-    return states.detach().to(dtype).unflatten(0, (B, -1))
+def by_batch(states, o):
+    """[B, NT, HV, K, V] of all states in a row, in the format of the data."""
+    return states.detach().to(o.dtype).unflatten(0, (o.shape[0], -1))
 
 
 def as_tensor(x, name, shape):
@@ -84,6 +84,13 @@ def as_tensor(x, name, shape):
     if hasattr(x, "__dlpack__"):
         return torch.from_dlpack(x)
     raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
+
+
+def checked(x, name, shape):
+    """A tensor of as many axes as "[B, T, HV, V]" names."""
+    x = as_tensor(x, name, shape)
+    _check(x, name, shape, shape.count(",") + 1)
+    return x
 
 
 def _check(x, name, shape, rank):
@@ -199,6 +206,15 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
     else:
         o, final_state = INFERENCE[name](*arguments)
     return o, final_state if output_final_state else None, None
+
+
+def call_named(names, *args, **options):
+    """call(), where the caller knows some of the op's tensors by other names: {the op's: the caller's}."""
+    try:
+        return call(*args, **options)
+    except (TypeError, ValueError) as error:
+        name, colon, rest = str(error).partition(":")
+        raise type(error)(names.get(name, name) + colon + rest) from None
 
 
 def _is_eager(tensors):

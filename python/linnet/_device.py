@@ -75,8 +75,12 @@ def forget():
     build.cache_clear()
 
 
+def name_of(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
 def _name(dtype, interpreted):
-    return "float32" if interpreted else str(dtype).removeprefix("torch.")
+    return "float32" if interpreted else name_of(dtype)
 
 
 def watch(built, arguments):

@@ -12,6 +12,8 @@ final states and the states at the start of every `states_every` tokens, the las
 backward gives the gradients of the tensors that are wanted, in order.
 """
 
+import math
+
 import torch
 
 from . import _device
@@ -106,7 +108,7 @@ class _Kernels:
         modes, (decode, final_state) = args[n + 4:n + 4 + _MODE_COUNT], args[n + 4 + _MODE_COUNT:]
         built = self.build(tensors, A_log, modes, "decode" if decode else "forward",
                            _chunk_for(states["states_every"]) if states else 0)
-        results = self.inference_fake(*args)
+        results = self.inference_fake(*args, empty=_room(built, tensors[self.value], initial_state))
         arguments = self.arguments(tensors, A_log, dt_bias, initial_state, cu_seqlens, modes[0])
         arguments["o"] = results[0]
         if final_state:
@@ -124,12 +126,11 @@ class _Kernels:
                       else self.state_count(args[:n], None, states_every))
         return *self.inference_fake(*args[:-1]), self.empty_states(args, states)
 
-    def inference_fake(self, *args):
+    def inference_fake(self, *args, empty=torch.Tensor.new_empty):
         n = self.count
         tensors, value = args[:n], args[self.value]
         final = (self.state_shape(tensors, self.sequences(tensors, args[n + 3]), args[n + 9]) if args[-1] else (0,))
-        return torch.empty_like(value, memory_format=torch.contiguous_format), torch.empty(
-            final, dtype=_state_dtype(value), device=value.device)
+        return empty(value, value.shape), empty(value, final, dtype=_state_dtype(value))
 
     def empty_states(self, args, states):
         value = args[self.value]
@@ -168,15 +169,15 @@ class _Kernels:
         arguments["do"] = grad_o
         if grad_state is not None:
             arguments["dfinal_state"] = grad_state
-        gradients = self.backward_fake(*args)
+        gradients = self.backward_fake(*args, empty=_room(built, tensors[self.value], initial_state))
         names = [name for name, want in zip((*self.names, *_EXTRA), wanted) if want]
         arguments.update(zip(("d" + name for name in names), gradients))
         self.run(built, arguments)
         return gradients
 
-    def backward_fake(self, *args):
+    def backward_fake(self, *args, empty=torch.Tensor.new_empty):
         n = self.count
-        return [x.new_empty(x.shape) for x, want in zip(args[:n + 3], args[n + 6 + _MODE_COUNT]) if want]
+        return [empty(x, x.shape) for x, want in zip(args[:n + 3], args[n + 6 + _MODE_COUNT]) if want]
 
     # Autograd
 
@@ -230,6 +231,23 @@ def _define(schema, kernel, fake):
     for key in ("CPU", "CUDA"):
         _LIBRARY.impl(name, kernel, key)
     torch.library.register_fake(f"linnet::{name}", fake, lib=_LIBRARY)
+
+
+_LARGE = 1 << 20  # numbers of a tensor
+
+
+def _room(built, value, state=None):
+    """new_empty for results like these; those on the CPU that are large get memory that is kept from call to call."""
+    if value.numel() < _LARGE and (state is None or state.numel() < _LARGE) or not getattr(built, "on_cpu", False):
+        return torch.Tensor.new_empty
+
+    def empty(like, shape, dtype=None):
+        if math.prod(shape) < _LARGE:
+            return like.new_empty(shape, dtype=dtype)
+        made = built.device.make_result(tuple(shape), _device.name_of(dtype or like.dtype))
+        return torch.utils.dlpack.from_dlpack(made)
+
+    return empty
 
 
 def _chunk_for(states_every):

@@ -6,6 +6,7 @@ from ._call import Modes, beta_mode, by_batch, call, gate_modes, interval
 from ._law import Kind, LawError, kinds_of, trace
 from ._laws import Op, make_input
 from ._pool import decode_in_place
+from ._public import public
 from ._torch_ops import register
 
 
@@ -77,6 +78,7 @@ class Recurrence:
         tensors = ", ".join(f"{x.name} {x.shape}" for x in self.op.inputs)
         return f"<linnet law {self.traced.name}({tensors})>"
 
+    @public
     def __call__(self, *tensors, scale=None, initial_state=None, output_final_state=False,
                  use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
                  allow_neg_eigval=False, lower_bound=None, return_intermediate_states=False, state_v_first=False,
@@ -87,8 +89,9 @@ class Recurrence:
                             lower_bound, state_v_first, A_log, dt_bias)
         o, final_state, states = self._run(call, tensors, modes, scale, initial_state, output_final_state, cu_seqlens,
                                            states_every=interval(return_intermediate_states, 64))
-        return (o, final_state) if states is None else (o, final_state, by_batch(states, o.shape[0], o.dtype))
+        return (o, final_state) if states is None else (o, final_state, by_batch(states, o))
 
+    @public
     def recurrent(self, *tensors, scale=None, initial_state=None, output_final_state=False,
                   use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
                   allow_neg_eigval=False, lower_bound=None, state_v_first=False, cu_seqlens=None, A_log=None,

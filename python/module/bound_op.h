@@ -20,6 +20,7 @@ class BoundOp {
 
   const std::vector<ArgumentInfo>& arguments() const { return infos_; }
   const Op& op() const { return op_; }
+  bool on_gpu() const { return on_gpu_; }
 
  private:
   std::vector<Argument> read(const pybind11::dict& given, Tensors& tensors) const;

@@ -8,6 +8,7 @@
 #include "linnet/compiler.h"
 #include "python/module/bound_op.h"
 #include "python/module/names.h"
+#include "python/module/results.h"
 #include "python/module/tune.h"
 
 namespace py = pybind11;
@@ -114,6 +115,7 @@ void bind_op(py::module_& m) {
       .def_property_readonly("problem", [](const BoundOp& op) { return op.op().problem(); })
       .def_property_readonly("direction",
                              [](const BoundOp& op) { return name_of(op.op().direction()); })
+      .def_property_readonly("on_cpu", [](const BoundOp& op) { return !op.on_gpu(); })
       .def_property_readonly("device", [](const BoundOp& op) { return op.op().device(); });
 }
 
@@ -151,9 +153,18 @@ PYBIND11_MODULE(_C, m) {
           },
           "Copies a buffer to an address of this process.")
       .def("synchronise", &Device::synchronise)
+      .def(
+          "make_result",
+          [](const Device& device, const py::tuple& sizes, const std::string& dtype) {
+            return make_result(device, sizes, dtype_of("dtype", dtype));
+          },
+          py::arg("sizes"), py::arg("dtype"),
+          "cpu: a large tensor as a DLPack capsule, in memory that is kept for the next one when "
+          "it is given back.")
       .def("build", &build, py::arg("problem"), py::arg("direction") = "forward",
            py::arg("chunk") = 0, py::arg("schedule") = "",
            "Takes kernels from the cache, or compiles them.");
+  m.def("kept_bytes", &kept_bytes, "Memory of large results that is kept for the next ones.");
   m.def("show", &show, py::arg("problem"), py::arg("stage") = "graph",
         py::arg("direction") = "forward", py::arg("chunk") = 64,
         "What becomes of a law on its way to a kernel, as text. Opens the compiler.");

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "linnet/error.h"
-#include "runtime/tuning/json.h"
+#include "runtime/json.h"
 
 namespace linnet {
 
@@ -44,14 +44,6 @@ std::string text_among(const Json& json, const char* member, const char* const (
   return text;
 }
 
-int64_t integer_at(const Json& json, const char* member, int64_t least, int64_t most) {
-  double number = json.number_at(member);
-  auto integer = static_cast<int64_t>(std::clamp(number, -1e9, 1e9));
-  if (static_cast<double>(integer) != number || integer < least || integer > most)
-    throw Error(fmt::format("expected another \"{}\" than {}", member, number));
-  return integer;
-}
-
 Schedule schedule_of(const Json& json) {
   Schedule schedule;
   for (const auto& [name, value] : json.members)
@@ -72,8 +64,8 @@ TuningEntry entry_of(const Json& json) {
   entry.key.gate_dtype = value_of(json, "gate_dtype", kFormats);
   entry.key.state_dtype = value_of(json, "state_dtype", kFormats);
   if (const Json* tf32 = json.find("tf32")) entry.key.tf32 = tf32->number != 0;
-  entry.key.key_dim = integer_at(json, "K", 1, 1 << 20);
-  entry.key.value_dim = integer_at(json, "V", 1, 1 << 20);
+  entry.key.key_dim = json.whole_at("K", 1, 1 << 20);
+  entry.key.value_dim = json.whole_at("V", 1, 1 << 20);
   entry.shape = {value_of(json, "width", kWidths), value_of(json, "length", kLengths)};
   entry.schedule = schedule_of(json.at("schedule", Json::Kind::object));
   const Json& found = json.at("found", Json::Kind::object);

@@ -1,6 +1,8 @@
 """Linnet inside transformers and FLA: small models with random weights give the same logits and the same tokens."""
 
 import importlib.util
+import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -13,29 +15,51 @@ needs_transformers = pytest.mark.skipif(importlib.util.find_spec("transformers")
                                         reason="transformers is not installed: ./setup.sh --peers")
 
 
-def qwen3_next():
-    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
-    return Qwen3NextForCausalLM(Qwen3NextConfig(
-        vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        layer_types=["linear_attention", "full_attention"], num_key_value_heads=2, head_dim=16, linear_key_head_dim=32, linear_value_head_dim=32, linear_num_key_heads=2,
-        linear_num_value_heads=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
-        shared_expert_intermediate_size=32))
+SMALL = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "layer_types": ["linear_attention", "full_attention"], "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+GDN = {**SMALL, "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_num_key_heads": 2,
+       "linear_num_value_heads": 4}
+QWEN = {**GDN, "num_key_value_heads": 2, "head_dim": 16}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+           "shared_expert_intermediate_size": 32}
+KDA = {**SMALL, "intermediate_size": 96, "moe_intermediate_size": 32, "num_experts_per_tok": 2, "num_key_value_heads": 4,
+       "kv_lora_rank": 32, "v_head_dim": 16, "qk_nope_head_dim": 16}
+MODELS = {  # the modeling files that have these layers -> a small model, its configuration
+    "qwen3_next": ("Qwen3NextForCausalLM", "Qwen3NextConfig", {**QWEN, **EXPERTS, "intermediate_size": 96}),
+    "qwen3_5": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", {**QWEN, "intermediate_size": 96}),
+    "qwen3_5_moe": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextConfig", {**QWEN, **EXPERTS}),
+    "qwen4_exp": ("Qwen4ExpForCausalLM", "Qwen4ExpTextConfig", {
+        **QWEN, **EXPERTS, "hc_lowrank": 16, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16,
+        "indexer_budget": 64, "indexer_compress_ratio": 16}),
+    "olmo_hybrid": ("OlmoHybridForCausalLM", "OlmoHybridConfig", {**GDN, "intermediate_size": 96}),
+    "kimi_linear": ("KimiLinearForCausalLM", "KimiLinearConfig", {
+        **KDA, "num_local_experts": 4, "linear_head_dim": 32, "linear_num_heads": 4, "qk_rope_head_dim": 16}),
+    "bailing_hybrid": ("BailingHybridForCausalLM", "BailingHybridConfig", {
+        **KDA, "num_local_experts": 4, "n_group": 2, "topk_group": 1, "head_dim": 16, "num_mtp_layers": 0,
+        "qk_rope_head_dim": 16}),
+    "glm5_next": ("Glm5NextForConditionalGeneration", "Glm5NextConfig", {
+        "text_config": {**KDA, "n_routed_experts": 4, "linear_head_dim": 32, "linear_num_heads": 4, "qk_rope_head_dim": 0,
+                        "q_lora_rank": 16, "index_head_dim": 16, "index_n_heads": 2, "index_topk": 64},
+        "vision_config": {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64,
+                          "patch_size": 4}}),
+}
 
 
-def kimi_linear():
-    from transformers import KimiLinearConfig, KimiLinearForCausalLM
-    return KimiLinearForCausalLM(KimiLinearConfig(
-        vocab_size=256, hidden_size=64, intermediate_size=96, moe_intermediate_size=32, num_hidden_layers=2,
-        layer_types=["linear_attention", "full_attention"],
-        num_attention_heads=4, num_key_value_heads=4, kv_lora_rank=32, qk_rope_head_dim=16, v_head_dim=16,
-        qk_nope_head_dim=16, num_experts_per_tok=2, num_local_experts=4, linear_head_dim=32, linear_num_heads=4,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2))
+@needs_transformers
+def test_every_model_that_has_these_layers_is_among_the_tested():
+    import transformers
+    from linnet.integrations.transformers import _OURS
+    looked_up = "|".join(_OURS)
+    files = (pathlib.Path(transformers.__file__).parent / "models").glob("*/modeling_*.py")
+    assert {file.parent.name for file in files if re.search(rf'fallback\("({looked_up})"', file.read_text())} == set(MODELS)
 
 
-@pytest.fixture(params=[qwen3_next, kimi_linear])
+@pytest.fixture(params=MODELS)
 def model(request):
+    import transformers
     torch.manual_seed(0)
-    made = request.param().eval()
+    kind, config, options = MODELS[request.param]
+    made = getattr(transformers, kind)(getattr(transformers, config)(**options)).eval()
     import linnet.integrations.transformers as integration
     yield made
     integration.disable()
@@ -66,7 +90,7 @@ def test_the_same_logits_gradients_and_tokens(model, integration, monkeypatch):
 
     def results():
         model.zero_grad()
-        logits = model(tokens).logits
+        logits = model(input_ids=tokens).logits
         logits.square().mean().backward()
         gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
         with torch.no_grad():
@@ -86,6 +110,31 @@ def test_the_same_logits_gradients_and_tokens(model, integration, monkeypatch):
     integration.disable()
     count = len(calls)
     assert torch.equal(results()[0], logits) and len(calls) == count and not integration.is_enabled()
+
+
+@needs_transformers
+@pytest.mark.parametrize("said_by", ["seq_idx", "cu_seq_lens_q"])
+def test_packed_sequences_keep_apart(integration, said_by):
+    """The convolution in front too: a model's layer gives each sequence what it gets alone."""
+    import transformers
+    torch.manual_seed(0)
+    model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**MODELS["qwen3_next"][2])).eval()
+    layer, lengths = model.model.layers[0].linear_attn, [7, 2, 40]
+    x = torch.randn(1, sum(lengths), 64)
+    offsets = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32)
+    numbers = torch.arange(3).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
+    packed = {"cu_seq_lens_q": offsets, **({"seq_idx": numbers} if said_by == "seq_idx" else {})}
+    integration.enable()
+    try:
+        for gradients in (False, True):
+            with torch.set_grad_enabled(gradients):
+                together = layer(x, **packed)
+                alone = torch.cat([layer(part) for part in x.split(lengths, 1)], 1)
+            assert (together - alone).norm() < 1e-5 * alone.norm()
+        with pytest.raises(ValueError, match="seq_idx: expected the sequence of each of 49 tokens"):
+            layer(x, seq_idx=numbers[:, 1:])
+    finally:
+        integration.disable()
 
 
 @needs_transformers
@@ -133,6 +182,9 @@ import linnet, linnet.integrations.fla as integration
 integration.enable()
 integration.enable()
 from fla.ops.kda import chunk_kda
+from fla.ops.kda.gate import fused_kda_gate
+from fla.ops.gated_delta_rule.chunk import chunk_gated_delta_rule
+assert fused_kda_gate is linnet.fused_kda_gate and chunk_gated_delta_rule is linnet.chunk_gated_delta_rule
 from fla.ops import chunk_gla, fused_recurrent_gated_delta_rule
 import fla.ops.generalized_delta_rule
 assert chunk_kda is linnet.chunk_kda and chunk_gla is linnet.chunk_gla

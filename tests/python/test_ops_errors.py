@@ -1,11 +1,14 @@
 """Bad input: ValueError or TypeError that names the argument, what was expected and what came. One row each."""
 
+import inspect
+import pathlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
 linnet = pytest.importorskip("linnet", reason="the package is not built: make build")
 
-from test_ops import make  # noqa: E402
+from test_ops import FUNCTIONS, make  # noqa: E402
 
 
 def kda(**changes):
@@ -103,6 +106,72 @@ def test_is_refused(attempt, error, words):
     with pytest.raises(error) as caught:
         attempt()
     assert words in str(caught.value)
-    frames = [frame.path for frame in caught.traceback]
-    assert "test_ops_errors.py" in str(frames[1])  # raised by the call itself, not later or elsewhere
-    assert caught.value.__cause__ is None
+    assert_ends_in_the_function(caught)
+
+
+def assert_ends_in_the_function(caught):
+    """The caller's frames, then that of the function that was called, and nothing of what is inside."""
+    package = pathlib.Path(linnet.__file__).parent
+    ours = [frame.name for frame in caught.traceback if package in pathlib.Path(frame.path).parents]
+    assert ours == [caught.traceback[-1].name] and ours[0].startswith(("chunk_", "fused_", "__call__", "recurrent"))
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+# How a function calls what `make` calls otherwise, and what else it must be given.
+RENAMED = {"rwkv6": {"q": "r", "g": "w"}, "rwkv7": {"q": "r", "g": "w"}, "dplr_delta_rule": {"g": "gk"}}
+NUMBERS = {"layer_idx": 1, "num_layers": 4, "num_householder": 1}
+
+
+def every_function():
+    yield from ((kind, op) for kind in ("chunk", "fused_recurrent") for op in (*FUNCTIONS, "gated_delta_product"))
+    yield "fused_mul_recurrent", "rwkv7"
+
+
+def arguments_of(kind, op):
+    x = {name: t.detach() for name, t in make("gated_delta_rule" if "product" in op else op, T=3).items()}
+    made = {RENAMED.get(op, {}).get(name, name): t for name, t in x.items()}
+    if (kind, op) == ("fused_recurrent", "gla"):
+        made["gk"] = made.pop("g")
+    if kind == "fused_mul_recurrent":
+        made["kk"] = made.pop("b")
+    parameters = inspect.signature(getattr(linnet, f"{kind}_{op}")).parameters
+    return {**made, **{name: x for name, x in NUMBERS.items() if name in parameters}}
+
+
+def wrong_ones(x):
+    yield from ([1.0], 1.0, torch.zeros(3), torch.zeros(()), x.long().unsqueeze(0), x.to("meta"), x.double()[..., :1])
+    if x.is_floating_point():
+        yield x.long()
+
+
+@pytest.mark.parametrize("kind, op", list(every_function()))
+def test_every_tensor_of_every_function_is_refused_by_name(kind, op):
+    function, arguments = getattr(linnet, f"{kind}_{op}"), arguments_of(kind, op)
+    o = function(**arguments)[0]
+    extra = {"initial_state": torch.zeros(1, 2, arguments["k"].shape[3], o.shape[3]), "cu_seqlens": torch.tensor([0, 3])}
+    for name, x in {**arguments, **extra}.items():
+        for wrong in wrong_ones(x) if name not in NUMBERS else ("1", None, -1):
+            with pytest.raises((TypeError, ValueError)) as caught:
+                function(**{**arguments, name: wrong})
+            assert str(caught.value).startswith(name), (name, wrong, caught.value)
+            assert "expected" in str(caught.value)
+            assert_ends_in_the_function(caught)
+
+
+def test_a_law_of_ones_own_ends_there_too():
+    @linnet.law
+    def plain(S, q: linnet.law.key(), k: linnet.law.key(), v: linnet.law.value()):
+        S.write(k, v)
+        return S.read(q)
+
+    x = torch.zeros(1, 4, 2, 8)
+    for way, wrong in ((plain, (x, x)), (plain, (x, x, [1.0])), (plain.recurrent, (x, x[:, :3], x))):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            way(*wrong)
+        assert_ends_in_the_function(caught)
+
+
+def test_the_log_has_the_rest_of_the_traceback(caplog):
+    with caplog.at_level("DEBUG", logger="linnet"), pytest.raises(ValueError):
+        kda(chunk_size=48)
+    assert "in check_chunk" in caplog.text

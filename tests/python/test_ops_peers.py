@@ -1,6 +1,8 @@
 """The drop-in functions against what users have today: FLA's naive torch functions and transformers' fallbacks."""
 
+import ast
 import importlib.util
+import inspect
 import pathlib
 import sys
 
@@ -106,3 +108,31 @@ def test_normalised_linear_attention_equals_fla():
                                                                            normalize=True)
     got, (got_state, got_keys) = linnet.chunk_linear_attn(*x.values(), output_final_state=True)
     compare((got, got_state, got_keys), (o, state, keys), x)
+
+
+def flas_parameters():
+    """{function: [(parameter, default as text or None)]} of fla.ops, read from its files: they do not load without Triton."""
+    found = {}
+    for file in (pathlib.Path(importlib.util.find_spec("fla").submodule_search_locations[0]) / "ops").rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                names = [x.arg for x in node.args.args]
+                defaults = [ast.literal_eval(x) if isinstance(x, ast.Constant) else ast.unparse(x) for x in node.args.defaults]
+                required = [inspect.Parameter.empty] * (len(names) - len(defaults))
+                found[node.name] = list(zip(names, required + defaults))
+    return found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("fla") is None, reason="fla-core is not installed: ./setup.sh --peers")
+def test_names_order_and_defaults_are_flas():
+    theirs = flas_parameters()
+    compared = 0
+    for name in linnet.__all__:
+        if name not in theirs:
+            continue
+        ours = [(p.name, str(p.default) if isinstance(p.default, torch.dtype) else p.default)
+                for p in inspect.signature(getattr(linnet, name)).parameters.values()]
+        assert ours[:len(theirs[name])] == theirs[name], name
+        assert all(default is not inspect.Parameter.empty for _, default in ours[len(theirs[name]):]), name
+        compared += 1
+    assert compared >= 26

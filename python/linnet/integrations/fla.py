@@ -17,7 +17,13 @@ import linnet
 
 _MODULES = {  # of fla.ops -> its functions here
     "kda": "chunk_kda fused_recurrent_kda fused_kda_gate",
+    "kda.chunk": "chunk_kda",
+    "kda.fused_recurrent": "fused_recurrent_kda",
+    "kda.gate": "fused_kda_gate",
     "gated_delta_rule": "chunk_gated_delta_rule chunk_gdn fused_recurrent_gated_delta_rule fused_recurrent_gdn",
+    "gated_delta_rule.chunk": "chunk_gated_delta_rule chunk_gdn",
+    "gated_delta_rule.fused_recurrent": "fused_recurrent_gated_delta_rule fused_recurrent_gdn",
+    "gated_delta_rule.gate": "fused_gdn_gate",
     "delta_rule": "chunk_delta_rule fused_recurrent_delta_rule",
     "gla": "chunk_gla fused_recurrent_gla",
     "simple_gla": "chunk_simple_gla fused_recurrent_simple_gla",

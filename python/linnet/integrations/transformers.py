@@ -95,17 +95,31 @@ def _switch_for(name, theirs):
     return _conv_switch(theirs) if name == "causal_conv1d_fn" else _switch(theirs, _OURS[name])
 
 
-def _convolve(out, tokens, weight, bias, start, end, silu):
-    """Rows of out: the sum over taps of a token's rows before it, times the tap's weights [C]."""
+def _convolve(out, tokens, weight, bias, start, end, silu, sequences):
+    """Rows of out: the sum over taps of a token's rows before it, those of its own sequence, times the tap's weights [C]."""
+    end = min(end, tokens.shape[1])
     rows, taps = out[:, start:end], weight.t().contiguous()
     rows.copy_(tokens[:, start:end]).mul_(taps[-1])
     for back in range(1, taps.shape[0]):
         first = max(start, back)
-        out[:, first:end].addcmul_(tokens[:, first - back:min(end, tokens.shape[1]) - back], taps[-1 - back])
+        before = tokens[:, first - back:end - back]
+        if sequences is not None:
+            before = before * (sequences[:, first - back:end - back] == sequences[:, first:end]).unsqueeze(-1)
+        out[:, first:end].addcmul_(before, taps[-1 - back])
     if bias is not None:
         rows.add_(bias)
     if silu:
         torch.nn.functional.silu(rows, inplace=True)
+
+
+def _sequences(T, seq_idx=None, cu_seq_lens_q=None, **_):
+    """Which sequence each token of packed ones belongs to, [B or 1, T]; None: nothing is packed."""
+    if seq_idx is None and cu_seq_lens_q is not None:
+        numbers = torch.arange(cu_seq_lens_q.numel() - 1, device=cu_seq_lens_q.device)
+        seq_idx = numbers.repeat_interleave(cu_seq_lens_q.diff()).unsqueeze(0)
+    if seq_idx is not None and seq_idx.shape[-1] != T:
+        raise ValueError(f"seq_idx: expected the sequence of each of {T} tokens, got {list(seq_idx.shape)}")
+    return seq_idx
 
 
 def _conv_switch(theirs):
@@ -115,13 +129,15 @@ def _conv_switch(theirs):
         fits = tokens.device.type == "cpu" and tokens.is_contiguous() and tokens.dtype == weight.dtype
         if not fits or tokens.shape[1] < weight.shape[-1]:
             return theirs(hidden_states, weight, bias, activation=activation, **kwargs)
+        sequences = _sequences(tokens.shape[1], **kwargs)
         gradients = torch.is_grad_enabled() and any(
             x is not None and x.requires_grad for x in (tokens, weight, bias))
         in_place = activation in ("silu", "swish") and not gradients
         out = torch.empty_like(tokens)
         # A block of tokens stays in the cache from its first tap to its activation.
-        for start in range(0, tokens.shape[1], tokens.shape[1] if gradients else 128):
-            _convolve(out, tokens, weight, bias, start, tokens.shape[1] if gradients else start + 128, in_place)
+        block = tokens.shape[1] if gradients else 128
+        for start in range(0, tokens.shape[1], block):
+            _convolve(out, tokens, weight, bias, start, start + block, in_place, sequences)
         if activation is not None and not in_place:
             from transformers.activations import ACT2FN
             out = ACT2FN[activation](out)

@@ -1,8 +1,9 @@
-#include "runtime/tuning/json.h"
+#include "runtime/json.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 
 #include "linnet/error.h"
 
@@ -140,11 +141,21 @@ const Json& Json::at(std::string_view name, Kind wanted) const {
   return *value;
 }
 
+int64_t Json::whole_at(std::string_view name, int64_t least, int64_t most) const {
+  double number = number_at(name);
+  bool fits = number >= static_cast<double>(least) && number <= static_cast<double>(most);
+  if (!fits || number != std::trunc(number))  // what is no number does not fit
+    throw Error(fmt::format("expected another \"{}\" than {}", name, number));
+  return static_cast<int64_t>(number);
+}
+
 std::string json_quoted(std::string_view text) {
   std::string out = "\"";
   for (unsigned char c : text) {
     if (c == '"' || c == '\\')
       out += {'\\', static_cast<char>(c)};
+    else if (c == '\n')
+      out += "\\n";
     else if (c < 0x20)
       out += fmt::format("\\u{:04x}", c);
     else

@@ -1,6 +1,7 @@
-// JSON as tuning files need it: read whole, checked, small.
+// JSON as tuning files and the cache's manifests need it: read whole, checked, small.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,8 @@ struct Json {
   const Json& at(std::string_view name, Kind kind) const;
   const std::string& string_at(std::string_view name) const { return at(name, Kind::string).text; }
   double number_at(std::string_view name) const { return at(name, Kind::number).number; }
+  // A whole number from `least` to `most`; throws Error with its name.
+  int64_t whole_at(std::string_view name, int64_t least, int64_t most) const;
 };
 
 // A text in quotes, as JSON writes it.
