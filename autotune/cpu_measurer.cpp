@@ -53,7 +53,8 @@ class CpuMeasurer : public Measurer {
  private:
   static constexpr double kLeastMs = 2;  // of one timing; shorter calls are repeated in it
 
-  // The schedules take turns, in another order each time.
+  // The schedules take turns, in another order each time, forth and back: none always follows the
+  // same other.
   void time(const Workload& load, const std::vector<std::optional<Op>>& ops, int runs,
             std::vector<Sample>& samples) {
     std::vector<std::vector<double>> times(ops.size());
@@ -68,6 +69,7 @@ class CpuMeasurer : public Measurer {
     for (int run = 0; run < runs; ++run)
       for (size_t turn = 0; turn < ops.size(); ++turn) {
         size_t i = (turn + run) % ops.size();
+        if (run % 2 == 1) i = ops.size() - 1 - i;
         if (!ops[i]) continue;
         auto start = Clock::now();
         for (int r = 0; r < repeats[i]; ++r) load.run(*ops[i], nullptr);

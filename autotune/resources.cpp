@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <climits>
+
 #include "linnet/error.h"
 #include "runtime/cuda/architectures.h"
 #include "runtime/cuda/nvrtc.h"
@@ -37,6 +40,30 @@ void check_registers(const CudaProgram& program,
   }
   if (int bytes = spilled_bytes(resources); bytes > most_spilled)
     throw UserError(fmt::format("registers do not suffice, {} bytes are spilled", bytes));
+}
+
+void check_registers(Space& space, Compiler& compiler, const Problem& problem, Direction direction,
+                     const std::string& arch, const std::function<void(size_t)>& seen) {
+  int most_spilled = INT_MAX;  // the default is first, and always there
+  std::vector<Candidate> fit;
+  for (Candidate& candidate : space.candidates) {
+    try {
+      CudaProgram program = compiler.emit({problem, direction, candidate.schedule});
+      auto resources = resources_of(program, arch);
+      check_registers(program, resources, arch, most_spilled);
+      if (fit.empty()) most_spilled = spilled_bytes(resources);
+      int registers = 0;
+      for (const auto& kernel : resources) registers = std::max(registers, kernel.registers);
+      candidate.note +=
+          fmt::format(", {} registers, {} bytes spilled", registers, spilled_bytes(resources));
+      fit.push_back(std::move(candidate));
+    } catch (const UserError& error) {
+      if (fit.empty()) throw;
+      space.refused.push_back({candidate.schedule, error.what()});
+    }
+    seen(fit.size() + space.refused.size());
+  }
+  space.candidates = std::move(fit);
 }
 
 }  // namespace linnet::autotune

@@ -2,6 +2,7 @@
 // program.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "autotune/space.h"
@@ -20,5 +21,10 @@ int spilled_bytes(const std::vector<vgpu::KernelResources>& resources);
 void check_registers(const CudaProgram& program,
                      const std::vector<vgpu::KernelResources>& resources, const std::string& arch,
                      int most_spilled);
+
+// Asks ptxas about every schedule of a space for a GPU: what does not fit, or spills more than the
+// default, is left out; the others' notes say what they take. `seen` is called after each.
+void check_registers(Space& space, Compiler& compiler, const Problem& problem, Direction direction,
+                     const std::string& arch, const std::function<void(size_t)>& seen);
 
 }  // namespace linnet::autotune

@@ -16,6 +16,7 @@ constexpr size_t kBatch = 6;       // schedules beside the default that take tur
 constexpr int kFirstRuns = 7;      // of the survey; doubled in each round after it
 constexpr size_t kFinalists = 12;  // at most, after the survey
 constexpr int kRounds = 3;
+constexpr int kMoreRounds = 6;  // of those that are left, while noise could decide between them
 constexpr double kSurveyShare = 0.5;  // of the budget
 constexpr double kMostNoise = 0.1;    // beyond it a difference counts, noise or not
 
@@ -91,6 +92,26 @@ class Search {
       if (is_clear(left)) return true;
       left.resize(std::max<size_t>(2, (left.size() + 1) / 2));
     }
+    return decide(left, runs);
+  }
+
+  // What is left takes turns again, without what is clearly worse, until noise is small beside a
+  // tie: two searches then differ by little more than one.
+  bool decide(std::vector<size_t> left, int runs) {
+    for (int round = 0; round < kMoreRounds; ++round) {
+      std::erase_if(left, [&](size_t i) { return !is_tied(i, left.front()); });
+      double noise = trials_[0].noise;
+      for (size_t i : left) noise = std::max(noise, trials_[i].noise);
+      if (left.size() < 2 || noise < options_.tie / 3) return true;
+      if (options_.budget_s > 0 && run_s_ > 0) {  // as many runs as there is time for
+        double each_s = run_s_ * static_cast<double>(left.size() + 1);
+        double most = (options_.budget_s - measurer_.clock_s()) / each_s;
+        if (most < kFirstRuns) return true;
+        runs = static_cast<int>(std::min<double>(runs, most));
+      }
+      if (!measure_all(left, runs, 1)) return false;
+      std::stable_sort(left.begin(), left.end(), [&](size_t a, size_t b) { return better(a, b); });
+    }
     return true;
   }
 
@@ -128,12 +149,14 @@ class Search {
     std::erase_if(order, [&](size_t i) { return i != 0 && trials_[i].runs < most; });
     const Trial& best = trials_[order.front()];
     size_t first = best.rank;
-    for (size_t i : order) {
-      double noise = std::min(kMostNoise, 2 * std::max(best.noise, trials_[i].noise));
-      if (trials_[i].ratio <= best.ratio * (1 + std::max(options_.tie, noise)))
-        first = std::min(first, i);
-    }
+    for (size_t i : order)
+      if (is_tied(i, best.rank)) first = std::min(first, i);
     return first;
+  }
+
+  bool is_tied(size_t i, size_t best) const {
+    double noise = std::min(kMostNoise, 2 * std::max(trials_[best].noise, trials_[i].noise));
+    return trials_[i].ratio <= trials_[best].ratio * (1 + std::max(options_.tie, noise));
   }
 
   bool measure_all(const std::vector<size_t>& which, int runs, double share) {

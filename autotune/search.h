@@ -24,7 +24,7 @@ struct SearchOptions {
   double budget_s = 0;  // 0: none, everything is measured
   // Schedules this close to the best, or within the noise of it, are as good as it: the first of
   // them in the space is taken, so that every rank and every restart takes the same.
-  double tie = 0.02;
+  double tie = 0.015;
   bool default_may_win = true;  // false: it is only what others are held against
   std::function<bool()> stop = [] { return false; };  // asked before every measurement
   // The share done, and what is being done.

@@ -60,7 +60,7 @@ Unit unit_of(const Problem& problem, Direction direction, ShapeClass shape, int6
 
 // Of a budget: a run of a long sequence takes longer.
 double weight_of(const Unit& unit) {
-  if (unit.subject.direction == Direction::decode) return 0.5;
+  if (unit.subject.direction == Direction::decode) return 1;
   return unit.shape.length == Length::short_ ? 1 : unit.shape.length == Length::medium ? 2 : 4;
 }
 

@@ -6,10 +6,12 @@
 #include <fstream>
 
 #include "autotune/report.h"
+#include "autotune/resources.h"
 #include "autotune/tuner.h"
 #include "compiler/cli/commands.h"
 #include "compiler/cli/tune_files.h"
 #include "ops/registry.h"
+#include "runtime/cuda/device.h"
 #include "runtime/environment.h"
 #include "runtime/plugin.h"
 
@@ -71,10 +73,11 @@ struct Tune {
   std::string gate = "pre", dtype = "f32", gate_dtype = "f32", budget, report, directory, memory;
   std::vector<std::string> others;
   int runs = 15;
-  bool all = false, list = false;
+  bool all = false, list = false, registers = false;
 
   void run() {
     std::vector<Problem> problems = finish();
+    if (registers && !list) throw UserError("--registers: expected --list with it");
     if (list) return print_space(problems);
     if (!others.empty()) return print_comparison(problems);
     options.made_by = command_line();
@@ -156,8 +159,10 @@ struct Tune {
   void print_space(const std::vector<Problem>& problems) {
     for (const Problem& p : problems)
       for (Direction direction : options.directions) {
-        autotune::Space space = autotune::make_space(
-            compiler_for("linnet tune --list"), p, direction, autotune::limits_of(options.device));
+        Compiler& compiler = compiler_for("linnet tune --list");
+        autotune::Space space =
+            autotune::make_space(compiler, p, direction, autotune::limits_of(options.device));
+        if (registers) leave_out_spilling(space, compiler, p, direction);
         fmt::print("{} on {}: {} schedules, {} left out\n", TuningKey(p, direction).describe(),
                    options.device, space.candidates.size(), space.refused.size());
         for (size_t i = 0; i < space.candidates.size(); ++i)
@@ -166,6 +171,16 @@ struct Tune {
         for (const auto& refused : space.refused)
           fmt::print("  not {:<68} {}\n", refused.schedule.describe(), refused.why);
       }
+  }
+
+  void leave_out_spilling(autotune::Space& space, Compiler& compiler, const Problem& p,
+                          Direction direction) {
+    if (options.device == "cpu")
+      throw UserError("--registers: expected a GPU as --device, ptxas knows no other");
+    double all = static_cast<double>(space.candidates.size() + space.refused.size());
+    autotune::check_registers(
+        space, compiler, p, direction, cuda::Device::open(options.device)->arch(),
+        [&](size_t seen) { show_progress(static_cast<double>(seen) / all, -1, "ptxas"); });
   }
 
   static inline const std::vector<std::pair<std::string, Length>> kLengths = {
@@ -218,6 +233,10 @@ void add_tune(CLI::App& app) {
       ->expected(1, 64);
   command->add_option("--runs", tune->runs, "with --compare: of each")->capture_default_str();
   command->add_flag("--list", tune->list, "only show the schedules, and why others are left out");
+  command->add_flag(
+      "--registers", tune->registers,
+      "with --list, for a GPU: also ask ptxas, a second or more a schedule, and leave "
+      "out what spills");
   add_tune_files(*command);
   command->callback([tune, command] {
     if (command->get_subcommands().empty()) tune->run();

@@ -64,6 +64,7 @@ void translate_errors(py::module_& m) {
   // A RuntimeError of our own for what is not the caller's fault.
   static py::exception<Error> error(m, "Error", PyExc_RuntimeError);
   error.attr("__module__") = "linnet";
+  error.attr("__doc__") = "What is not the caller's fault: the machine's, or a bug in Linnet.";
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);

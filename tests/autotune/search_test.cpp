@@ -84,6 +84,26 @@ TEST_CASE("search: of schedules within the noise, the first of the space is take
   CHECK(search(space(), better, nullptr, {}).best.schedule == Schedule{.chunk = 32});
 }
 
+TEST_CASE("search: any two searches in noise choose schedules within three percent") {
+  // Several schedules near the best, and one that is a little more than a tie away from it.
+  auto formula = [](const Schedule& s) {
+    double best = s.chunk == 1 && s.register_rows == 4 && s.register_vectors == 4 ? 0.968 : 1;
+    return (s.chunk == 1 ? 0.9 : 1 + 0.01 * static_cast<double>(s.chunk)) * best *
+           (1 + 0.004 * static_cast<double>(s.register_rows % 5));
+  };
+  for (double noise : {0.02, 0.04, 0.08}) {
+    double least = 1e9, most = 0;
+    for (unsigned seed = 1; seed <= 100; ++seed) {
+      MadeUp times(formula, noise, seed);
+      double chosen = formula(search(space(), times, nullptr, {}).best.schedule);
+      least = std::min(least, chosen);
+      most = std::max(most, chosen);
+    }
+    CAPTURE(noise);
+    CHECK(most < 1.03 * least);
+  }
+}
+
 TEST_CASE("search: schedules that do not run are passed over, and said so") {
   MadeUp times([](const Schedule& s) { return s.register_rows == 6 ? -1 : 1 + s.chunk / 64.; });
   SearchResult result = search(space(), times, nullptr, {});

@@ -27,3 +27,8 @@ def test_the_training_example_learns(tmp_path):
     first, last = map(float, re.match(r"loss ([\d.]+) -> ([\d.]+)", run.stdout).groups())
     assert last < 0.9 * first and "60/60" in run.stderr
     assert "<polyline" in picture.read_text()
+
+
+def test_the_reference_is_what_the_docstrings_say():
+    page = subprocess.run([sys.executable, DOCS / "reference.py"], capture_output=True, text=True, check=True).stdout
+    assert page == (DOCS / "python-reference.md").read_text(), "run: python docs/reference.py > docs/python-reference.md"

@@ -1,6 +1,8 @@
-"""The ops as torch sees them: tracing, compilation, autocast, checkpoints, threads, processes, import."""
+"""The ops as torch sees them: tracing, compilation, autocast, checkpoints, threads, processes, memory, import."""
 
+import ast
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -132,6 +134,58 @@ def test_a_forked_worker():
     loader = torch.utils.data.DataLoader(Calls(), batch_size=None, num_workers=2, multiprocessing_context="fork",
                                          timeout=60)
     assert all(map(torch.equal, loader, here))
+
+
+def test_large_results_keep_their_memory():
+    """What a tensor and all its views gave back is the next one's; what lives is nobody else's."""
+    x = [t.detach() for t in make("gla", T=1024, H=8, K=16, V=128).values()]
+    with torch.no_grad():
+        first, second = (linnet.chunk_gla(*x)[0] for _ in range(2))
+        assert first.data_ptr() != second.data_ptr() and torch.equal(first, second)
+        address, view, copy = first.data_ptr(), first[0, 5:], first.clone()
+        del first
+        assert linnet.chunk_gla(*x)[0].data_ptr() != address and torch.equal(view, copy[0, 5:])
+        del view
+        third = linnet.chunk_gla(*x)[0]
+        assert address in (third.data_ptr(), linnet.chunk_gla(*x)[0].data_ptr()) and torch.equal(third, copy)
+        kept = [linnet.chunk_gla(*x)[0] for _ in range(80)]  # more than is kept
+        del kept
+    assert 0 < linnet._C.kept_bytes() <= 256 << 20
+
+
+def test_large_results_of_several_threads_do_not_meet():
+    x = [t.detach() for t in make("gla", T=1024, H=8, K=16, V=128).values()]
+    wanted = linnet.chunk_gla(*x)[0]
+    results = []
+
+    def work():
+        for _ in range(20):
+            o = [linnet.chunk_gla(*x)[0] for _ in range(3)]
+            results.append(all(torch.equal(y, wanted) for y in o))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 60
+
+
+def test_the_stubs_name_what_the_module_has():
+    from linnet import _C
+    stubs = ast.parse((pathlib.Path(linnet.__file__).parent / "_C.pyi").read_text()).body
+
+    def named(body):
+        return {x.target.id if isinstance(x, ast.AnnAssign) else x.name for x in body
+                if isinstance(x, (ast.AnnAssign, ast.FunctionDef, ast.ClassDef))}
+
+    def public(thing):
+        return {name for name in vars(thing) if not name.startswith("_")}
+
+    assert named(stubs) == public(_C) | {"__version__"}
+    for node in stubs:
+        if isinstance(node, ast.ClassDef) and node.name != "Error":
+            assert named(node.body) - {"__init__"} == public(getattr(_C, node.name)), node.name
 
 
 IMPORT = """

@@ -146,3 +146,12 @@ def test_wrong_arguments_are_named(tune):
     assert "length" in tune("kda", "--length", "endless", code=1)
     assert "device" in tune("kda", "--device", "virtual:sm_75", code=1)
     assert "gate: delta_rule has no gate" in tune("delta_rule", "--gate", "softplus", "--budget", "1s", code=1)
+
+
+def test_the_list_asks_ptxas_when_told_to(tune):
+    pytest.importorskip("nvidia", reason="NVRTC's wheel is not installed")
+    text = tune("retention", "--device", "virtual:sm_80", "--direction", "decode", "--key-dim", "32", "--value-dim", "32",
+                "--list", "--registers")
+    assert "registers, 0 bytes spilled (default)" in text
+    assert "--registers: expected --list" in tune("kda", "--registers", code=1)
+    assert "--registers: expected a GPU" in tune("kda", "--list", "--registers", code=1)
