@@ -32,6 +32,8 @@ struct Batch {
   i64 tokens;
   int sequences, heads, value_heads;
 
+  // Whether value heads have q and k in common: what they make of their gradients is then added up.
+  __device__ bool shares_heads() const { return heads != value_heads; }
   __device__ i64 start(int sequence) const {
     return cu_seqlens.data ? cu_seqlens[sequence] : sequence * tokens;
   }

@@ -45,6 +45,13 @@ void check(const TileProgram& program) {
                size);
 }
 
+// Whether products of f32 are made of tf32 ones; a token at a time they are plain sums.
+bool splits_products(GraphOp graph) {
+  bool found = false;
+  graph.walk([&](MatmulOp op) { found |= or_f32(op.getPrecision()) == Precision::f32; });
+  return found && graph.getChunkSize() > 1;
+}
+
 // Adds up what value heads or chunks share: a range of blocks for each output, one after another.
 CudaKernel write_gather(Writer& module, const std::string& name,
                         const std::vector<Argument>& summed) {
@@ -68,7 +75,8 @@ CudaKernel write_gather(Writer& module, const std::string& name,
         module.line("i64 block = blockIdx.x;");
         for (const Argument& a : summed) {
           bool by_head = a.scope == Scope::head;
-          module.line("const i64 {}_blocks = blocks_for<cta>({} * {});", a.name,
+          module.line("const i64 {}_blocks = {}blocks_for<cta>({} * {});", a.name,
+                      a.is_direct() ? "!batch.shares_heads() ? 0 : " : "",
                       by_head ? "i64(batch.value_heads)" : "tokens * batch.heads", a.row / wide(a));
           module.block(fmt::format("if (block < {}_blocks)", a.name), [&] {
             if (by_head)
@@ -120,6 +128,8 @@ Source emit(const TileProgram& program, const Memory& memory) {
   module.blank();
   module.line("using namespace linnet;");
   module.line("extern __shared__ __align__(16) unsigned char shared[];");
+  // At its best ptxas has more of such a product under way than there are registers.
+  if (splits_products(graph)) module.comment("ptxas: -O1 (products of f32 in three parts)");
   for (size_t i = 0; i < program.loops().size(); ++i) {
     module.blank();
     Writer kernel, tight;

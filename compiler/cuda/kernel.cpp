@@ -68,6 +68,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
   }
   names_.insert(std::begin(kReserved), std::end(kReserved));
   body_order_ = updates_last();
+  if (!is_tight_) bring_together();
 }
 
 // A state is updated in place: whatever else reads it comes first.
@@ -143,6 +144,10 @@ CudaKernel KernelEmitter::emit(Writer& module) {
     else
       list += fmt::format("const Tensor<{}{}> {}, ", a.is_output ? "" : "const ",
                           a.is_summed() ? "float" : element_of(a.storage), tensor(a));
+    if (a.is_direct()) {
+      kernel.parameters.push_back(a.name);
+      list += fmt::format("const Tensor<{}> {}_tensor, ", element_of(a.storage), a.name);
+    }
   }
   if (keeps_states()) {
     kernel.parameters.push_back("states");
@@ -294,9 +299,10 @@ void KernelEmitter::write_turn() {
     if (is_inlined(op)) continue;
     position_ = i;
     named_.clear();
-    write_op(op);
+    if (!is_written_with_another(op)) write_op(op);
     store_results(op->getResult(0));
-    finish_value(op->getResult(0), i);
+    bool more = i + 1 < body_order_.size() && is_written_with_another(body_order_[i + 1]);
+    if (!more) finish_values(i);
   }
   for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>()) {
     Value value = origin(output.getValue());
@@ -491,6 +497,9 @@ void KernelEmitter::store_output(OutputOp output, Value value) {
   }
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
   std::string from = view(value, element);
+  if (a.is_direct())
+    return statement(
+        fmt::format("store_share<cta>({}_tensor, {}, batch, chunk, {});", a.name, tensor(a), from));
   statement(fmt::format(
       "store_rows<cta, {}>({}{}, {}.row_step, {}, chunk.rows, {});",
       copy_bytes(a.row * bytes_of(element)), rows_of(a), sliced ? " + sequence.first_value" : "",

@@ -112,7 +112,7 @@ class KernelEmitter {
   Shared declare_tile(Value value, const std::string& element, bool flipped,
                       const std::string& name);
   Shared declare_vector(Value value, const std::string& element = "float");
-  void finish_value(Value value, size_t position);
+  void finish_values(size_t position);
   size_t last_use(Value value);
   // Shared memory for a tile, if need be in place of one that is read latest.
   Range allocate(int64_t bytes);
@@ -140,10 +140,22 @@ class KernelEmitter {
   void define_tile(Value value, const std::string& expression);
   std::string bound_arguments(chunk::BoundAttr bound, double& offset) const;
 
+  // together.cpp: ops that are written as one.
+  void bring_together();
+  bool are_kin(mlir::Operation* a, mlir::Operation* b) const;
+  bool is_pairwise(chunk::BoundAttr bound) const;
+  bool sums_bands(mlir::Operation* op) const;
+  bool splits_state(mlir::Operation* op) const;
+  bool is_written_with_another(mlir::Operation* op) const;
+  std::vector<mlir::Operation*> group_of(mlir::Operation* op) const;
+  void collect_states(Value value, llvm::SetVector<Value>& states) const;
+  void write_products(const std::vector<mlir::Operation*>& group);
+  void write_decay_dots(const std::vector<mlir::Operation*>& group);
+  void write_decay_applies(const std::vector<mlir::Operation*>& group);
+  void write_sums_over_bands(const std::vector<mlir::Operation*>& group);
+
   // A statement that reads what expressions have noted and writes `writes`.
   void statement(const std::string& text, const std::vector<Range>& writes = {});
-  Shared scratch_for(chunk::BoundAttr bound, const std::string& name, const std::string& type,
-                     int64_t bytes);
   Shared scratch(const std::string& name, const std::string& type, int64_t bytes);
 
   const TileProgram& program_;
@@ -154,6 +166,9 @@ class KernelEmitter {
   const Loop& loop_;
   std::vector<mlir::Operation*>
       body_order_;  // the loop's ops, those that only make the next state last
+  // Ops that are written as one, by the first of them; and the first of each one's group.
+  llvm::DenseMap<mlir::Operation*, std::vector<mlir::Operation*>> groups_;
+  llvm::DenseMap<mlir::Operation*, mlir::Operation*> leaders_;
   bool is_scan_;
   // The plain recurrence in one kernel, a token at a time: values of a token are vectors and
   // numbers, and products no matter for tensor cores.
@@ -176,6 +191,9 @@ class KernelEmitter {
   std::vector<std::string> declarations_;
   int64_t stages_ = 1, stage_bytes_ = 0;
   std::string band_;  // while a streamed tile is summed: the band's first row
+  // While bands of states are in shared memory: their names and size.
+  llvm::DenseMap<Value, std::string> bands_;
+  int64_t band_rows_ = 16;
   int temporaries_ = 0;
 };
 

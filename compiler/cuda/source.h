@@ -20,6 +20,10 @@ struct Argument {
   // Outputs shared by value heads or chunks leave their kernel as f32 partial sums, which a last
   // kernel adds up.
   bool is_summed() const { return is_output && (key_heads || scope == chunk::Scope::head); }
+  // Those of key heads leave as they are where each has one value head.
+  bool is_direct() const {
+    return is_summed() && scope == chunk::Scope::token && row % kGathered == 0;
+  }
 };
 
 struct Source {

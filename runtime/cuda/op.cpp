@@ -63,7 +63,7 @@ class CudaCall {
       const KernelArgument& a = arguments[i];
       if (is_placed(i)) places_[i] = reserve(numbers_of(a) * size_of(a.result));
       int64_t shares = a.scope == ArgumentScope::head ? slots_ : binding.tokens;
-      if (is_summed(a)) partials_[i] = reserve(shares * binding.value_heads * row_of(a) * 4);
+      if (is_added_up(a)) partials_[i] = reserve(shares * binding.value_heads * row_of(a) * 4);
     }
   }
 
@@ -102,6 +102,14 @@ class CudaCall {
     size_t at = bytes_;
     bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return at;
+  }
+
+  // Outputs of key heads leave the kernel that makes them as they are where each has one value
+  // head.
+  bool is_added_up(const KernelArgument& a) const {
+    bool direct = a.scope == ArgumentScope::token && row_of(a) % kGathered == 0 &&
+                  binding_.heads == binding_.value_heads;
+    return is_summed(a) && !direct;
   }
 
   int64_t row_of(const KernelArgument& a) const {
@@ -153,7 +161,7 @@ class CudaCall {
       return binding_.sequences * binding_.value_heads * kernel.value_blocks;
     int64_t total = 0;
     for (const KernelArgument& a : program_.arguments)
-      if (is_summed(a)) {
+      if (is_added_up(a)) {
         int64_t of_thread = row_of(a) % kGathered == 0 ? kGathered : 1;
         total += (numbers_of(a) / of_thread + kernel.threads - 1) / kernel.threads;
       }
