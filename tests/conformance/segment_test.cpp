@@ -197,6 +197,34 @@ TEST_CASE("cuda: by segments a state's format and order, and what is not given, 
                           expected);
 }
 
+TEST_CASE("cuda: by segments the final state may lie where the initial one did") {
+  LINNET_NEEDS_NVRTC();
+  constexpr int64_t T = 40, D = 16;
+  Op op =
+      build({.op = "linear_attention", .key_dim = D, .value_dim = D}, {.chunk = 16, .segment = 16});
+  std::vector<float> x(T * D), state(D * D, 3), apart(D * D), o(T * D), o_in_place(T * D);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.01f * static_cast<float>(i % 17);
+  conformance::Arrays arrays(gpu());
+  Tensor row = Tensor::dense(arrays.send(x), DType::f32, {1, T, 1, D});
+  float *from = arrays.send(state), *to = arrays.send(apart), *out = arrays.send(o);
+  auto run = [&](float* initial, float* final, std::vector<float>& state_after,
+                 std::vector<float>& o_after) {
+    op.run({{"q", row},
+            {"k", row},
+            {"v", row},
+            {"initial_state", Tensor::dense(initial, DType::f32, {1, 1, D, D})},
+            {"final_state", Tensor::dense(final, DType::f32, {1, 1, D, D})},
+            {"o", Tensor::dense(out, DType::f32, {1, T, 1, D})}});
+    arrays.receive(state_after, final);
+    arrays.receive(o_after, out);
+  };
+  run(from, to, apart, o);
+  run(from, from, state, o_in_place);
+  CHECK(state == apart);
+  CHECK(o == o_in_place);
+  CHECK(state[0] > 3);
+}
+
 TEST_CASE("cuda: by segments a changed token leaves the outputs before it the same to the bit") {
   LINNET_NEEDS_NVRTC();
   check::Case c = cut("kda", 24, 32, {100}, Precision::f32);
