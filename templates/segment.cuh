@@ -111,7 +111,7 @@ __device__ inline T load_entering(const Segment<C, Reverse>& segment, const Tens
 // b eight: no conflict if both take the index in its own order.
 template <class T, int Stride, class B>
 __device__ inline void add_by_eight(T& y, const float* a, B b, int k, int at) {
-  PartsA pa;
+  PartsA<Precision::f32> pa;
 #pragma unroll
   for (int x = 0; x < 4; ++x)
     pa.set(x, a[(group() + x % 2 * 8) * Stride + k + quad() + x / 2 * 4]);
@@ -119,7 +119,7 @@ __device__ inline void add_by_eight(T& y, const float* a, B b, int k, int at) {
   for (int n = 0; n < T::kN; ++n) {
     if (!T::owns(0, n)) continue;
     int j = T::first_column() + n * 8 + group();
-    PartsB pb;
+    PartsB<Precision::f32> pb;
     pb.set(0, b(at + quad(), j));
     pb.set(1, b(at + quad() + 4, j));
     Sums<Precision::f32> sums;
