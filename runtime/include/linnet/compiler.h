@@ -86,8 +86,8 @@ struct CudaKernel {
   int threads = 0, shared_bytes = 0, value_blocks = 1;
   // In order: "q" for an argument (struct Tensor of templates/sequence.cuh; a float if it is one of
   // the whole call), "dq.partial" for its partial sums, "workspace" (a pointer), "batch" and
-  // "states" (structs Batch and States), "tokens" and "slots" (64-bit counts), "segments" (a pointer
-  // to their records) and "segment" (64 bits, tokens of one).
+  // "states" (structs Batch and States), "tokens" and "slots" (64-bit counts), "segments" (a
+  // pointer to their records) and "segment" (64 bits, tokens of one).
   std::vector<std::string> parameters;
 };
 

@@ -29,8 +29,8 @@ struct Schedule {
   // them on a CPU, 64 on a GPU.
   int64_t value_block = 0;
   int64_t pipeline_stages = 2;  // GPU: turns of a scan whose inputs are in shared memory at a time
-  // GPU, forward: tokens of a segment, a multiple of the chunk. A sequence is cut at multiples of it
-  // from its own start, and its segments are scanned at once; 0: not cut.
+  // GPU, not decode: tokens of a segment, a multiple of the chunk. A sequence is cut at multiples
+  // of it from its own start, and its segments are scanned at once; 0: not cut.
   int64_t segment = 0;
   StageOptions stages;
 
