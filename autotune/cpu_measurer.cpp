@@ -46,12 +46,31 @@ class CpuMeasurer : public Measurer {
         samples[i].error = error.what();
       }
     }
-    for (size_t w = 0; w < loads_.size(); ++w) time(loads_[w], ops, runs, samples);
+    // Small workloads are noisier, and have time for more runs.
+    std::vector<double> ms;
+    for (const Workload& load : loads_) ms.push_back(once(load, ops));
+    double longest = *std::max_element(ms.begin(), ms.end());
+    for (size_t w = 0; w < loads_.size(); ++w) {
+      double more = std::clamp(longest / std::max(ms[w], kLeastMs), 1., kMostMore);
+      time(loads_[w], ops, static_cast<int>(runs * more), samples);
+    }
     return samples;
   }
 
  private:
-  static constexpr double kLeastMs = 2;  // of one timing; shorter calls are repeated in it
+  static constexpr double kLeastMs = 2;   // of one timing; shorter calls are repeated in it
+  static constexpr double kMostMore = 4;  // times as many runs of a small workload
+
+  // A call's time, roughly.
+  static double once(const Workload& load, const std::vector<std::optional<Op>>& ops) {
+    for (const auto& op : ops) {
+      if (!op) continue;
+      auto start = Clock::now();
+      load.run(*op, nullptr);
+      return ms_since(start);
+    }
+    return 0;
+  }
 
   // The schedules take turns, in another order each time, forth and back: none always follows the
   // same other.

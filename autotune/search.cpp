@@ -68,7 +68,9 @@ class Search {
 
   bool descend() {
     for (;;) {
-      const Schedule& best = trials_[winner()].schedule;
+      // In noise what looks best is followed, tie or not: the finals decide.
+      size_t from = measurer_.is_noisy() ? ranked().front() : winner();
+      const Schedule& best = trials_[from].schedule;
       std::vector<size_t> neighbours;
       for (const Trial& t : trials_)
         if (!is_known(t.rank) && best.fields_apart(t.schedule) == 1) neighbours.push_back(t.rank);
@@ -90,7 +92,13 @@ class Search {
       if (!measure_all(left, runs, 1)) return false;
       std::stable_sort(left.begin(), left.end(), [&](size_t a, size_t b) { return better(a, b); });
       if (is_clear(left)) return true;
-      left.resize(std::max<size_t>(2, (left.size() + 1) / 2));
+      // Who is no further from the best than noise is not sent away for it.
+      size_t keep = std::max<size_t>(2, (left.size() + 1) / 2);
+      auto near = [&](size_t i) {
+        return trials_[i].ratio <= trials_[left[0]].ratio * (1 + trials_[i].noise);
+      };
+      while (keep < left.size() && near(left[keep])) ++keep;
+      left.resize(keep);
     }
     return decide(left, runs);
   }
