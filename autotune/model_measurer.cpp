@@ -24,7 +24,7 @@ constexpr int64_t kHeads = 4;
 
 // What is known of a schedule's kernels, for calls of any size.
 struct Counted {
-  std::vector<vgpu::CountedCall> calls;  // of kSmallChunks chunks
+  std::vector<vgpu::CountedCall> calls;  // as vgpu::small_calls has them
   std::vector<vgpu::KernelResources> resources;
   int64_t chunk = 1;
 };
@@ -61,7 +61,7 @@ class Model : public Measurer {
         const Counted& counted = count(schedules[i], i == 0 ? INT_MAX : spilled);
         if (i == 0) spilled = spilled_bytes(counted.resources);
         for (const Shape& shape : subject_.shapes)
-          samples[i].ms.push_back(modelled_ms(counted, shape));
+          samples[i].ms.push_back(modelled_ms(counted, shape, schedules[i].segment));
         for (size_t w = 0; w < samples[0].ms.size(); ++w)
           samples[i].ratio.push_back(samples[i].ms[w] / samples[0].ms[w]);
       } catch (const std::exception& error) {
@@ -72,21 +72,21 @@ class Model : public Measurer {
   }
 
  private:
-  double modelled_ms(const Counted& counted, const Shape& shape) const {
-    const auto& calls = counted.calls;
-    auto scaled = vgpu::scale(calls[0], calls[1], calls[2],
-                              {shape.batch, shape.tokens, shape.value_heads}, counted.chunk);
+  double modelled_ms(const Counted& counted, const Shape& shape, int64_t segment) const {
+    auto scaled = vgpu::scale(
+        counted.calls, {shape.batch, shape.tokens, shape.value_heads, segment}, counted.chunk);
     double seconds = 0;
     for (size_t k = 0; k < scaled.kernels.size(); ++k)
       seconds += vgpu::model_cost(*profile_, scaled.kernels[k], counted.resources[k]).seconds;
     return seconds * 1e3;
   }
 
-  // Classes of shapes differ only in how counts are scaled: a schedule is run once for all of them,
-  // also by the measurers of the others.
+  // Classes of shapes, and segments, differ only in how counts are scaled: a schedule is run once
+  // for all of them, also by the measurers of the others.
   const Counted& count(const Schedule& schedule, int most_spilled) {
     static std::map<std::string, Counted> known;
     CudaRequest request{subject_.problem, subject_.direction, schedule};
+    if (schedule.segment) request.schedule.segment = schedule.chunk;  // any
     const std::string what = gpu_->arch() + " " + request.describe();
     auto found = known.find(what);
     if (found == known.end()) found = known.emplace(what, count_anew(request, most_spilled)).first;
@@ -97,11 +97,14 @@ class Model : public Measurer {
     CudaProgram program = compiler_for("the model").emit(request);
     auto resources = resources_of(program, gpu_->arch());
     check_registers(program, resources, gpu_->arch(), most_spilled);
-    Op op = device_.build(request.problem,
-                          {.direction = request.direction, .schedule = request.schedule});
     Counted counted{.chunk = request.schedule.chunk};
-    for (int64_t chunks : vgpu::kSmallChunks) {
-      vgpu::CallShape shape{1, chunks * counted.chunk, kHeads};
+    const int64_t long_enough = 100 * counted.chunk, segment = request.schedule.segment;
+    for (const auto& shape :
+         vgpu::small_calls({1, long_enough, kHeads, segment}, counted.chunk, kHeads)) {
+      Schedule schedule = request.schedule;
+      schedule.segment = shape.segment;
+      Op op =
+          device_.build(request.problem, {.direction = request.direction, .schedule = schedule});
       Workload load(device_, op, {1, shape.tokens, kHeads, kHeads});
       launches_();  // forgets those of before
       load.run();

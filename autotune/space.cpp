@@ -74,14 +74,25 @@ std::vector<Schedule> gpu_product(const Problem& problem, Direction direction) {
     if (block <= (problem.value_dim + 15) / 16 * 16) blocks.push_back(block);
   product.over(&Schedule::value_block, blocks);
   if (direction == Direction::decode) return product.all();
-  return product
-      .over([](Schedule& s) -> bool& { return s.stages.distribute_inverse; },
-            std::vector<bool>{true})
-      .over([](Schedule& s) -> bool& { return s.stages.separate_output; }, std::vector<bool>{true})
-      .over(&Schedule::pipeline_stages, {1, 2})
-      .over(&Schedule::warps, {2, 4, 8})
-      .over(&Schedule::chunk, {16, 32, 64})
-      .all();
+  Product cut = product;
+  std::vector<Schedule> all =
+      product
+          .over([](Schedule& s) -> bool& { return s.stages.distribute_inverse; },
+                std::vector<bool>{true})
+          .over([](Schedule& s) -> bool& { return s.stages.separate_output; },
+                std::vector<bool>{true})
+          .over(&Schedule::pipeline_stages, {1, 2})
+          .over(&Schedule::warps, {2, 4, 8})
+          .over(&Schedule::chunk, {16, 32, 64})
+          .all();
+  // Segments with everything else but chunk and value block as by default: they make the serial
+  // chain short, which other forms do too.
+  if (direction == Direction::forward)
+    for (const Schedule& s : cut.over(&Schedule::segment, {256, 512, 1024, 2048, 4096})
+                                 .over(&Schedule::chunk, {16, 32, 64})
+                                 .all())
+      if (s.segment > 0) all.push_back(s);
+  return all;
 }
 
 std::string why_not_on_cpu(const Schedule& s, const Problem& p, const Limits& limits) {
@@ -169,7 +180,7 @@ Space make_space(Compiler& compiler, const Problem& problem, Direction direction
       } else {
         CudaProgram program = compiler.emit({problem, direction, schedule});
         note = fit_on_gpu(program, limits);
-        kernel = program.source;
+        kernel = fmt::format("{}{}", program.source, program.segment);
       }
       if (!seen.insert(kernel).second) throw UserError("the same kernel as another");
       space.candidates.push_back({schedule, note});

@@ -151,10 +151,11 @@ class Tuner {
     std::vector<Schedule> space =
         make_space(compiler_for(place(unit)), unit.subject.problem, unit.subject.direction, limits_)
             .schedules();
-    if (sums)
-      space.erase(std::remove_if(space.begin() + 1, space.end(),
-                                 [&](const Schedule& s) { return !s.same_sums(*sums); }),
-                  space.end());
+    // Segments are for long sequences.
+    auto is_out = [&](const Schedule& s) {
+      return sums ? !s.same_sums(*sums) : s.segment > 0 && unit.shape.length != Length::long_;
+    };
+    space.erase(std::remove_if(space.begin() + 1, space.end(), is_out), space.end());
     return space;
   }
 
@@ -196,10 +197,9 @@ std::vector<Unit> units_of(const std::vector<Problem>& problems, const TuneOptio
   for (const Problem& problem : problems)
     for (Direction direction : options.directions) {
       bool decode = direction == Direction::decode;
-      for (Width width : {Width::many, Width::few})
+      for (Width width : processors > 0 ? options.widths : std::vector{Width::many})
         for (Length length : decode ? std::vector{Length::short_} : options.lengths)
-          if (processors > 0 || width == Width::many)
-            units.push_back(unit_of(problem, direction, {width, length}, processors));
+          units.push_back(unit_of(problem, direction, {width, length}, processors));
     }
   return units;
 }

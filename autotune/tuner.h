@@ -16,6 +16,8 @@ struct TuneOptions {
   bool generic = false;        // cpu: only schedules that suit any CPU, for a file that is shipped
   std::vector<Direction> directions = {Direction::forward, Direction::backward, Direction::decode};
   std::vector<Length> lengths = {Length::long_, Length::medium, Length::short_};
+  // GPU: sequences x heads. All shapes of a problem add their sums as the first one tuned does.
+  std::vector<Width> widths = {Width::many, Width::few};
   double budget_s = 0;              // for everything together; 0: none, the whole space is measured
   std::filesystem::path directory;  // empty: tuning_directory()
   size_t memory_bytes = 0;          // GPU: may be used; 0: half of what is free

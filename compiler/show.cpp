@@ -28,7 +28,7 @@ std::string flops_text(mlir::ModuleOp module, chunk::GraphOp graph, Direction di
 }  // namespace
 
 std::string show(mlir::ModuleOp law, const std::string& stage, const Problem& problem,
-                 PipelineOptions options, const std::string& target_cpu) {
+                 PipelineOptions options, const std::string& target_cpu, const Schedule& schedule) {
   static const std::map<std::string, std::string> last_pass = {{"law", ""},
                                                                {"graph", "fold-gate"},
                                                                {"backward", "differentiate"},
@@ -49,7 +49,7 @@ std::string show(mlir::ModuleOp law, const std::string& stage, const Problem& pr
   run_pipeline(*derived, problem, options);
   chunk::GraphOp graph = graph_of(*derived);
   if (stage == "cuda") {
-    TileProgram program(graph, cuda::default_schedule(graph));
+    TileProgram program(graph, cuda::schedule_for(graph, schedule));
     return cuda::emit(program, {cuda::direction_of(options)}).text;
   }
   if (stage == "tile" || stage == "asm") {

@@ -125,6 +125,7 @@ std::string CpuRequest::describe() const {
 std::string CudaProgram::describe() const {
   std::string text = fmt::format("linnet cuda program 1\nname {}\nchunk {}\nworkspace_bytes {}\n",
                                  name, chunk, workspace_bytes);
+  if (segment) text += fmt::format("segment {}\nsegment_bytes {}\n", segment, segment_bytes);
   for (const KernelArgument& a : arguments) text += describe_argument(a);
   for (const CudaKernel& k : kernels)
     text += fmt::format("kernel {} {} {} {} {} {}\n", k.name, static_cast<int>(k.grid), k.threads,
@@ -142,7 +143,7 @@ CudaProgram CudaProgram::parse(const std::string& description) {
       CudaKernel k;
       int grid = 0;
       lines >> k.name >> grid >> k.threads >> k.shared_bytes >> k.value_blocks;
-      lines.require(grid >= 0 && grid < 3 && k.threads > 0);
+      lines.require(grid >= 0 && grid < 6 && k.threads > 0);
       k.grid = static_cast<CudaGrid>(grid);
       for (std::string parameter; lines.has_more(); k.parameters.push_back(parameter))
         lines >> parameter;
@@ -150,8 +151,13 @@ CudaProgram CudaProgram::parse(const std::string& description) {
     } else if (key == "name") {
       lines >> program.name;
     } else {
-      lines.require(key == "chunk" || key == "workspace_bytes");
-      lines >> (key == "chunk" ? program.chunk : program.workspace_bytes);
+      int64_t* number = key == "chunk"             ? &program.chunk
+                        : key == "workspace_bytes" ? &program.workspace_bytes
+                        : key == "segment"         ? &program.segment
+                        : key == "segment_bytes"   ? &program.segment_bytes
+                                                   : nullptr;
+      lines.require(number);
+      lines >> *number;
     }
   }
   lines.require(!program.kernels.empty() && program.chunk > 0);

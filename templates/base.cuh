@@ -116,6 +116,27 @@ struct OperandOf<Precision::f16> {
   using type = f16;
 };
 
+template <>
+__device__ inline float2 unpack<bf16>(u32 both) {
+  float2 pair;
+  pair.x = __uint_as_float(both << 16);
+  pair.y = __uint_as_float(both & 0xffff0000u);
+  return pair;
+}
+
+// Eight bytes in one access: left to itself the compiler may make two of a uint2 or a float2.
+__device__ inline uint2 load_eight(const void* at) {
+  auto bits = *static_cast<const unsigned long long*>(at);
+  uint2 both;
+  asm("mov.b64 {%0, %1}, %2;" : "=r"(both.x), "=r"(both.y) : "l"(bits));
+  return both;
+}
+__device__ inline void store_eight(void* at, uint2 both) {
+  unsigned long long bits;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(bits) : "r"(both.x), "r"(both.y));
+  *static_cast<unsigned long long*>(at) = bits;
+}
+
 // Two neighbours of a row at once; the first has an even column.
 __device__ inline float2 load_pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 template <class T>
@@ -123,27 +144,14 @@ __device__ inline float2 load_pair(const T* at) {
   return unpack<T>(*reinterpret_cast<const u32*>(at));
 }
 __device__ inline void store_pair(float* at, float first, float second) {
-  float2 pair;
-  pair.x = first;
-  pair.y = second;
-  *reinterpret_cast<float2*>(at) = pair;
+  uint2 both;
+  both.x = __float_as_uint(first);
+  both.y = __float_as_uint(second);
+  store_eight(at, both);
 }
 template <class T>
 __device__ inline void store_pair(T* at, float first, float second) {
   *reinterpret_cast<u32*>(at) = pack<T>(first, second);
-}
-
-// Eight bytes in one access: left to itself the compiler may make two of a uint2.
-__device__ inline uint2 load_eight(const void* at) {
-  auto bits = *static_cast<const unsigned long long*>(at);
-  uint2 both;
-  both.x = static_cast<u32>(bits);
-  both.y = static_cast<u32>(bits >> 32);
-  return both;
-}
-__device__ inline void store_eight(void* at, uint2 both) {
-  *static_cast<unsigned long long*>(at) =
-      static_cast<unsigned long long>(both.y) << 32 | static_cast<unsigned long long>(both.x);
 }
 
 __device__ inline float shuffle(float x, int from) { return __shfl_sync(0xffffffffu, x, from); }

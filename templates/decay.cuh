@@ -10,9 +10,6 @@ namespace linnet {
 enum class Form { pairwise, anchored };
 enum class Side { rows, columns };
 
-// In place of scratch where a chunk is one pairwise block, which needs none.
-struct NoScratch {};
-
 // exp(rows_i - columns_j) on a triangle, for one gate a token (E5).
 template <class T, Triangle Kept>
 __device__ inline T decay_mask(const float* rows, const float* columns) {
@@ -22,8 +19,15 @@ __device__ inline T decay_mask(const float* rows, const float* columns) {
   });
 }
 
+// exp(x) as a factor of a product's terms. What exp_of puts back is lost in products of less than
+// f32's bits.
+template <Precision P>
+__device__ inline float decay_of(float x) {
+  return P == Precision::f32 ? exp_of(x) : power_of_two(x * kLog2e);
+}
+
 // Rows [first, first + count) of x, each times exp(sign (gate - anchor)), as operands of a product.
-template <class Cta, int Sign, class L, class X, class G, class Anchor>
+template <class Cta, Precision P, int Sign, class L, class X, class G, class Anchor>
 __device__ inline void scale_rows(L to, X x, G gate, Anchor anchor, int first, int count) {
   using E = typename L::Element;
   constexpr int kAcross = L::kPaddedColumns;
@@ -31,7 +35,7 @@ __device__ inline void scale_rows(L to, X x, G gate, Anchor anchor, int first, i
   for (int at = threadIdx.x; at < padded * kAcross; at += Cta::kThreads) {
     int i = at / kAcross, d = at % kAcross;
     bool take = i < count && d < X::kColumns;
-    float factor = take ? exp_of(Sign * (gate(first + i, d) - anchor(d))) : 0.f;
+    float factor = take ? decay_of<P>(Sign * (gate(first + i, d) - anchor(d))) : 0.f;
     to(i, d) = from_f32<E>(take ? to_f32(x(first + i, d)) * factor : 0.f);
   }
 }
@@ -45,48 +49,109 @@ __device__ inline void score_blocks(L left, R right, int rows, int columns, F pu
     float d[4] = {};
     block_product<P>(d, left, transposed(right), i, j);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) put(i + group() + e / 2 * 8, j + quad() * 2 + e % 2, d[e]);
+    for (int e = 0; e < 4; e += 2) {
+      float2 sums;
+      sums.x = d[e], sums.y = d[e + 1];
+      put(i + group() + e / 2 * 8, j + quad() * 2, sums);
+    }
   }
 }
 
-// The pairs of a block's triangle, one for each thread: row r and row Block - 1 - r share a row of
-// threads, which is one too short if the diagonal is kept: the rest of it comes behind.
-struct Pair {
-  int i, j;  // j negative: none
+// Scores that are made together: numbers (i, j) of `to` from rows a_i and b_j, under one decay.
+template <Triangle Kept, class To, class A, class B>
+struct Score {
+  static constexpr bool kDiagonal = Kept == Triangle::lower;
+  To to;
+  A a;
+  B b;
+  float sum, own;  // of the lane's pair, and of a row with itself
+
+  __device__ void start() { sum = own = 0; }
+  __device__ static float term(float sum, float2 x, float2 y, float2 decay) {
+    return fmaf(x.x, y.x * decay.x, fmaf(x.y, y.y * decay.y, sum));
+  }
+  __device__ void add(int i, int j, int d, float2 decay) {
+    sum = term(sum, load_pair(a.at(i, d)), load_pair(b.at(j, d)), decay);
+  }
+  __device__ void add_own(int i, int d, float2 decay) {
+    if (kDiagonal) own = term(own, load_pair(a.at(i, d)), load_pair(b.at(i, d)), decay);
+  }
+  // The sums of a row with itself, from the eight lanes that share it.
+  __device__ void join_own() {
+    if (!kDiagonal) return;
+    own += shuffle_xor(own, 1);
+    own += shuffle_xor(own, 2);
+    own += shuffle_xor(own, 16);
+  }
+  // Columns j and j + 1 of row i, whose pairs begin at lane `pairs`; its own sum is lane `row`'s.
+  __device__ void store(int begin, int i, int j, int pairs, int row) const {
+    float diagonal = kDiagonal ? shuffle(own, row) : 0.f;
+    float first = shuffle(sum, (pairs + j) % 32), second = shuffle(sum, (pairs + j + 1) % 32);
+    store_pair(to.at(begin + i, begin + j), j < i ? first : j == i ? diagonal : 0.f,
+               j + 1 < i ? second : j + 1 == i ? diagonal : 0.f);
+  }
 };
-template <Triangle Kept, int Block>
-__device__ constexpr int pairs_of() {
-  return Block * (Block / 2) + (Kept == Triangle::lower ? Block / 2 : 0);
-}
-template <Triangle Kept, int Block>
-__device__ inline Pair find_pair(int x) {
-  static_assert(Block % 2 == 0, "rows are taken in twos");
-  constexpr int kOwn = Kept == Triangle::lower ? 1 : 0;
-  int r = x / Block, c = x % Block;
-  if (r >= Block / 2) return {Block - 1 - c, Block - 1 - c};
-  if (c < r + kOwn) return {r, c};
-  int j = c - r - kOwn;
-  return {Block - 1 - r, j < Block - 1 - r ? j : -1};
+template <Triangle Kept, class To, class A, class B>
+__device__ inline Score<Kept, To, A, B> score(To to, A a, B b) {
+  return {to, a, b};
 }
 
-// sum_d a_id b_jd exp(rows_id - columns_jd). Rows four apart lie in the same banks: threads take
-// each eight channels in orders of their own, so that those rows are read in different places. The
-// padding is zero.
-template <int K, class A, class B, class G>
-__device__ inline float pair_score(A a, B b, G rows, G columns, int i, int j) {
-  int turn = j / 4 % 4 * 2;
-  float even = 0, odd = 0;
+// sum_d a_id b_jd exp(rows_id - columns_jd) for a diagonal block of 16 rows, pair by pair (E3).
+//
+// Rows r and 15 - r have 15 pairs together: sixteen lanes take one each, and a warp rows 2w, 2w + 1
+// and their partners. Rows four apart lie in the same banks: lanes begin at channels of their own,
+// so that those rows are read in different places. Two rows that are stored at once lie sixteen
+// banks apart. No access meets a conflict; the padding is zero.
+template <class Cta, Precision P, class G, class... S>
+__device__ inline void pair_scores(int begin, G rows, G columns, S... scores) {
+  constexpr int kKeys = G::kPaddedColumns;
+  auto decay = [&](int i, int j, int d) {
+    float2 from = load_pair(rows.at(i, d)), until = load_pair(columns.at(j, d));
+    from.x = decay_of<P>(from.x - until.x);
+    from.y = decay_of<P>(from.y - until.y);
+    return from;
+  };
+  int half = lane() / 16, place = lane() % 16;
 #pragma unroll 1
-  for (int first = 0; first < K; first += 8)
+  for (int band = warp(); band < 4; band += Cta::kWarps) {
+    (scores.start(), ...);
+    int upper = 2 * band, lower = 14 - upper;
+    int r = upper + half;
+    int i = begin + (place < r ? r : 15 - r), j = begin + (place < r ? place : place - r);
+    int turn = j / 4 % 4 * 2;
+    auto add = [&](int d) {
+      float2 both = decay(i, j, d);
+      (scores.add(i, j, d, both), ...);
+    };
+#pragma unroll 1
+    for (int first = turn; first < turn + kKeys - 8; first += 8)
 #pragma unroll
-    for (int c = 0; c < 8; c += 2) {
-      int d = first + (c ^ turn);
-      float2 x = load_pair(a.at(i, d)), y = load_pair(b.at(j, d));
-      float2 from = load_pair(rows.at(i, d)), until = load_pair(columns.at(j, d));
-      even = fmaf(x.x * y.x, exp_of(from.x - until.x), even);
-      odd = fmaf(x.y * y.y, exp_of(from.y - until.y), odd);
+      for (int c = 0; c < 8; c += 2) add(first + c);
+#pragma unroll
+    for (int c = kKeys - 8; c < kKeys; c += 2) add(turn + c < kKeys ? turn + c : turn + c - kKeys);
+    if constexpr ((S::kDiagonal || ...)) {
+      int own = begin + (place < 8 ? upper : lower) + place / 4 % 2;
+#pragma unroll 1
+      for (int first = 32 * half; first < kKeys; first += 64)
+#pragma unroll
+        for (int c = 0; c < 32; c += 8) {
+          int d = first + c + quad() * 2;
+          if (kKeys % 64 != 0 && d >= kKeys) continue;
+          float2 both = decay(own, own, d);
+          (scores.add_own(own, d, both), ...);
+        }
+      (scores.join_own(), ...);
     }
-  return even + odd;
+    int own = (place < 8 ? upper : lower) + half, partner = 15 - own;
+    int pairs = own < 8 ? own % 2 * 16 : partner % 2 * 16 + partner;
+    (scores.store(begin, own, place % 8 * 2, pairs, place / 8 * 8 + half * 4), ...);
+  }
+}
+
+// Scores of chunks of at most 16 tokens that have their decay in common.
+template <class Cta, Precision P, class G, class... S>
+__device__ inline void decay_dots(G rows, G columns, S... scores) {
+  pair_scores<Cta, P>(0, rows, columns, scores...);
 }
 
 // sum_d a_id b_jd exp(rows_id - columns_jd) on a triangle, zero elsewhere, for gates per key
@@ -95,35 +160,34 @@ template <class Cta, Precision P, Triangle Kept, Form F, int Block, int C, class
           class G, class L>
 __device__ inline void decay_dot(SharedTile<float, C, C> to, A a, B b, G rows, G columns,
                                  float offset, L left, L right) {
-  constexpr int kPadded = round_up(C, 16), kKeys = A::kColumns;
-  share_out<Cta, SharedTile<float, C, C>::kBytes / 4>([&](int x) { to.data[x] = 0.f; });
+  static_assert(F == Form::anchored || Block == 16 || C < 16, "pairs are taken 16 rows at a time");
+  constexpr bool kWhole = C <= Block && (F == Form::pairwise || C == 16);
+  if constexpr (!kWhole)
+    share_out<Cta, SharedTile<float, C, C>::kBytes / 4>([&](int x) { to.data[x] = 0.f; });
 #pragma unroll 1
   for (int begin = 0; begin < C; begin += Block) {
     // Rows [begin, begin + Block) against columns [first, last), both factors from one anchor.
     auto through = [&](auto add, int first, int last) {
       auto anchor = [&](int d) { return rows(begin, d) + add; };
       __syncthreads();
-      scale_rows<Cta, 1>(left, a, rows, anchor, begin, Block);
-      scale_rows<Cta, -1>(right, b, columns, anchor, first, last - first);
+      scale_rows<Cta, P, 1>(left, a, rows, anchor, begin, Block);
+      scale_rows<Cta, P, -1>(right, b, columns, anchor, first, last - first);
       __syncthreads();
-      score_blocks<Cta, P>(left, right, Block, last - first, [&](int i, int j, float sum) {
-        bool take = begin + i < C && first + j < last && keeps<Kept>(begin + i, first + j);
-        if (take) to(begin + i, first + j) = sum;
+      score_blocks<Cta, P>(left, right, Block, last - first, [&](int i, int j, float2 sums) {
+        auto kept = [&](int column) {
+          return begin + i < C && column < last && keeps<Kept>(begin + i, column);
+        };
+        float second = kept(first + j + 1) ? sums.y : 0.f;
+        store_pair(to.at(begin + i, first + j), kept(first + j) ? sums.x : 0.f, second);
       });
     };
     if constexpr (Block < C)
       if (begin > 0) through(0.f, 0, begin);  // E2
     if constexpr (F == Form::anchored) {
       through(offset, begin, begin + Block);  // E4c
-    } else {                                  // E3
-      if (begin == 0) __syncthreads();
-      constexpr int kRows = round_up(Block, 2);
-#pragma unroll 1
-      for (int x = threadIdx.x; x < pairs_of<Kept, kRows>(); x += Cta::kThreads) {
-        Pair pair = find_pair<Kept, kRows>(x);
-        int i = begin + pair.i, j = begin + pair.j;
-        if (pair.j >= 0 && i < C) to(i, j) = pair_score<kKeys>(a, b, rows, columns, i, j);
-      }
+    } else {
+      if (!kWhole && begin == 0) __syncthreads();
+      pair_scores<Cta, P>(begin, rows, columns, score<Kept>(to, a, b));
     }
   }
 }
@@ -135,7 +199,7 @@ template <class Cta, Precision P, int Sign, class T, class W, class X, class G, 
 __device__ inline void apply_through(T& y, W weight, X vectors, G own, G other, Anchor anchor,
                                      L scaled, int begin, int end, int first, int last) {
   __syncthreads();
-  scale_rows<Cta, -Sign>(scaled, vectors, other, anchor, first, last - first);
+  scale_rows<Cta, P, -Sign>(scaled, vectors, other, anchor, first, last - first);
   __syncthreads();
 #pragma unroll
   for (int m = 0; m < T::kM; ++m)
@@ -145,8 +209,8 @@ __device__ inline void apply_through(T& y, W weight, X vectors, G own, G other, 
       Sums<P> sums;
 #pragma unroll 1
       for (int k = 0; k < last - first; k += 8) {
-        PartsA pa;
-        PartsB pb;
+        PartsA<P> pa;
+        PartsB<P> pb;
         fill_a(pa, [&](int i, int j) { return weight(i, first + j); }, m * 16, k);
         fill_b(pb, [&](int j, int d) { return scaled(j, d); }, k, T::first_column() + n * 8);
         sums.add(pa, pb);
@@ -158,37 +222,96 @@ __device__ inline void apply_through(T& y, W weight, X vectors, G own, G other, 
         int i = T::row(m, e), j = T::column(n, e);
         bool take = i < T::kRows && j < T::kColumns;
         float difference = take ? own(i, j) - anchor(j) : 0.f;
-        y.x[m][n][e] += take ? exp_of(Sign * difference) * d[e] : 0.f;
+        y.x[m][n][e] += take ? decay_of<P>(Sign * difference) * d[e] : 0.f;
       }
     }
 }
 
-// The pairs of a token with those of its own 16 rows, one vector after another. The pair of a token
-// with itself does not decay; what is left out is left out before the exponential is taken.
-template <int Sign, class T, class W, class X, class G>
-__device__ inline void apply_pairs(T& y, W weight, X vectors, G own, G other) {
+// One adjoint of scores: row i of y gets sum_j matrix_ij vectors_j exp(rows_i - columns_j), or
+// (columns) row j gets sum_i matrix_ij vectors_i exp(rows_i - columns_j).
+template <Side S, Triangle Kept, class T, class M, class X>
+struct Adjoint {
+  using Result = T;
+  T& y;
+  M matrix;
+  X vectors;
+  float weights[2][4];  // of vectors j and j + 1, for rows i (twice) and i + 8 of the result
+
+  __device__ void take_weights(int i, int j) {
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      int own = i + e / 2 * 8;
+      float2 both;
+      if constexpr (S == Side::rows)
+        both = load_pair(matrix.at(own, j));
+      else
+        both.x = matrix(j, own), both.y = matrix(j + 1, own);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        bool kept = S == Side::rows ? keeps<Kept>(own, j + c) : keeps<Kept>(j + c, own);
+        weights[c][e] = weights[c][e + 1] = kept ? c == 0 ? both.x : both.y : 0.f;
+      }
+    }
+  }
+  __device__ void add(int m, int n, int j, int c, const float (&decay)[4]) {
+    float2 x = load_pair(vectors.at(j + c, T::column(n, 0)));
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      y.x[m][n][e] = fmaf(weights[c][e], (e % 2 ? x.y : x.x) * decay[e], y.x[m][n][e]);
+  }
+};
+template <Triangle Kept, class T, class M, class X>
+__device__ inline Adjoint<Side::rows, Kept, T, M, X> onto_rows(T& y, M matrix, X vectors) {
+  return {y, matrix, vectors};
+}
+template <Triangle Kept, class T, class M, class X>
+__device__ inline Adjoint<Side::columns, Kept, T, M, X> onto_columns(T& y, M matrix, X vectors) {
+  return {y, matrix, vectors};
+}
+
+// The pairs of a token with those of its own 16 rows, one vector after another (E3). A token
+// couples with those before it on one side and with those behind it on the other: one exponential
+// serves all adjoints. The pair of a token with itself does not decay; what is left out is left out
+// before the exponential is taken.
+template <Precision P, class G, class A, class... Rest>
+__device__ inline void apply_pairs(G rows, G columns, A adjoint, Rest... rest) {
+  using T = typename A::Result;
+  bool same = rows.data == columns.data;  // known to the compiler
+  T own_rows = load<T>(rows), own_columns = load<T>(columns);
 #pragma unroll
   for (int m = 0; m < T::kM; ++m)
 #pragma unroll 1
-    for (int j = m * 16; j < m * 16 + 16 && j < T::kRows; ++j) {
-      float above = weight(T::row(m, 0), j), below = weight(T::row(m, 2), j);
+    for (int j = m * 16; j < m * 16 + 16 && j < T::kRows; j += 2) {
+      adjoint.take_weights(T::row(m, 0), j);
+      (rest.take_weights(T::row(m, 0), j), ...);
 #pragma unroll
-      for (int n = 0; n < T::kN; ++n) {
-        if (!T::owns(m, n)) continue;
-        int d = T::column(n, 0);
-        float2 x = load_pair(vectors.at(j, d)), gate = load_pair(other.at(j, d));
+      for (int c = 0; c < 2; ++c)
 #pragma unroll
-        for (int e = 0; e < 4; e += 2) {
-          int i = T::row(m, e);
-          bool take = Sign > 0 ? j < i : j > i;
-          float2 from = load_pair(own.at(i, d));
-          float w = e == 0 ? above : below;
-          y.x[m][n][e] = fmaf(w * x.x, exp_of(take ? Sign * (from.x - gate.x) : 0.f), y.x[m][n][e]);
-          y.x[m][n][e + 1] =
-              fmaf(w * x.y, exp_of(take ? Sign * (from.y - gate.y) : 0.f), y.x[m][n][e + 1]);
+        for (int n = 0; n < T::kN; ++n) {
+          if (!T::owns(m, n)) continue;
+          int d = T::column(n, 0);
+          float2 row = load_pair(rows.at(j + c, d)), column = load_pair(columns.at(j + c, d));
+          float decay[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float before = own_rows.x[m][n][e] - (e % 2 ? column.y : column.x);
+            float behind = (e % 2 ? row.y : row.x) - own_columns.x[m][n][e];
+            if (same) behind = -before;
+            float none = same ? before : 0.f;
+            int i = T::row(m, e);
+            decay[e] = decay_of<P>(j + c < i ? before : j + c > i ? behind : none);
+          }
+          adjoint.add(m, n, j, c, decay);
+          (rest.add(m, n, j, c, decay), ...);
         }
-      }
     }
+}
+
+// Adjoints of scores of chunks of at most 16 tokens that have their decay in common.
+template <Precision P, class G, class... A>
+__device__ inline void decay_applies(G rows, G columns, A... adjoints) {
+  ((adjoints.y = constant<typename A::Result>(0.f)), ...);
+  apply_pairs<P>(rows, columns, adjoints...);
 }
 
 // The adjoints of decay_dot (B6): row i of the result is sum_j m_ij x_j exp(rows_i - columns_j)
@@ -221,7 +344,10 @@ __device__ inline T decay_apply(M matrix, X vectors, G rows, G columns, float of
       if constexpr (F == Form::anchored) through(rows, begin, offset, begin, end);  // E4c
     }
   }
-  if constexpr (F == Form::pairwise) apply_pairs<kSign>(y, weight, vectors, own, other);  // E3
+  if constexpr (F == Form::pairwise) {
+    Adjoint<S, Kept, T, M, X> adjoint{y, matrix, vectors};
+    apply_pairs<P>(rows, columns, adjoint);
+  }
   return y;
 }
 

@@ -33,8 +33,8 @@ __device__ inline void merge_block(SharedTile<float, C, C> z, SharedTile<float, 
     Sums<P> sum;
 #pragma unroll 1
     for (int k = j; k < i; k += 8) {
-      PartsA pa;
-      PartsB pb;
+      PartsA<P> pa;
+      PartsB<P> pb;
       fill_a(pa, [&](int r, int c) { return a(r, c); }, i, k);
       fill_b(pb, [&](int r, int c) { return z(r, c); }, k, j + n * 8);
       sum.add(pa, pb);
@@ -53,8 +53,8 @@ __device__ inline void merge_block(SharedTile<float, C, C> z, SharedTile<float, 
     Sums<P> sum;
 #pragma unroll
     for (int k = 0; k < 16; k += 8) {
-      PartsA pa;
-      PartsB pb;
+      PartsA<P> pa;
+      PartsB<P> pb;
       fill_a(pa, [&](int r, int c) { return z(r, c); }, i, i + k);
       fill_b(pb, [&](int r, int c) { return z(r, c); }, i + k, j + n * 8);
       sum.add(pa, pb);

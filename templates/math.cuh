@@ -4,14 +4,20 @@
 
 namespace linnet {
 
+constexpr float kLog2e = 1.44269504f;
+
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // exp(x) = 2^(x log2 e). The product is rounded once more than the true exponent: its remainder is
 // put back, so that the error stays near that of ex2 however negative x is.
 __device__ inline float exp_of(float x) {
-  constexpr float kLog2e = 1.44269504f, kLog2eRest = 1.92596299e-8f, kLn2 = 0.69314718f;
-  float t = x * kLog2e;
+  constexpr float kLog2eRest = 1.92596299e-8f, kLn2 = 0.69314718f;
+  float t = x * kLog2e, y = power_of_two(t);
   float rest = fmaf(x, kLog2e, -t) + x * kLog2eRest;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(t));
   return fmaf(y, rest * kLn2, y);
 }
 

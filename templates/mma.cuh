@@ -27,16 +27,25 @@ __device__ inline void multiply_add(float (&d)[4], const FragmentA& a, const Fra
 // f32 numbers as a tf32 and what it leaves behind. Both operands take the summed index in the order
 // 0 2 4 6 1 3 5 7, in which a thread's pair of a row is its share of a fragment: sums of one
 // product are operands of the next without leaving the thread.
-template <int Count>
+template <Precision P, int Count>
 struct Parts {
   u32 high[Count], low[Count];
+
+  // To tensor cores the last 13 bits of a tf32 are not there: nothing has to cut off what a low part
+  // has too many of. Rounding by a plain sum loses a NaN, but the low part of one is a NaN.
   __device__ void set(int i, float x) {
-    high[i] = to_tf32(x);
-    low[i] = to_tf32(x - __uint_as_float(high[i]));
+    if constexpr (P == Precision::f32) {
+      high[i] = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+      low[i] = __float_as_uint(x - __uint_as_float(high[i]));
+    } else {
+      high[i] = to_tf32(x);
+    }
   }
 };
-using PartsA = Parts<4>;
-using PartsB = Parts<2>;
+template <Precision P>
+using PartsA = Parts<P, 4>;
+template <Precision P>
+using PartsB = Parts<P, 2>;
 
 template <class S>
 __device__ inline float element(S s, int i, int j) {
@@ -48,16 +57,16 @@ __device__ inline float element(Transposed<S> s, int i, int j) {
 }
 
 // a(i, k) and b(k, j) are functions or views of tiles.
-template <class F>
-__device__ inline void fill_a(PartsA& a, F f, int i, int k) {
+template <Precision P, class F>
+__device__ inline void fill_a(PartsA<P>& a, F f, int i, int k) {
   int row = i + group(), column = k + quad() * 2;
   a.set(0, f(row, column));
   a.set(1, f(row + 8, column));
   a.set(2, f(row, column + 1));
   a.set(3, f(row + 8, column + 1));
 }
-template <class F>
-__device__ inline void fill_b(PartsB& b, F f, int k, int j) {
+template <Precision P, class F>
+__device__ inline void fill_b(PartsB<P>& b, F f, int k, int j) {
   b.set(0, f(k + quad() * 2, j + group()));
   b.set(1, f(k + quad() * 2 + 1, j + group()));
 }
@@ -67,7 +76,7 @@ template <Precision P>
 struct Sums {
   float large[4] = {}, small[4] = {};
 
-  __device__ void add(const PartsA& a, const PartsB& b) {
+  __device__ void add(const PartsA<P>& a, const PartsB<P>& b) {
     FragmentA high_a{{a.high[0], a.high[1], a.high[2], a.high[3]}};
     FragmentB high_b{{b.high[0], b.high[1]}};
     if constexpr (P == Precision::f32) {
@@ -135,8 +144,8 @@ __device__ inline void block_product(float (&d)[4], A a, B b, int i, int j) {
     Sums<P> sums;
 #pragma unroll 4
     for (int k = 0; k < kLength; k += 8) {
-      PartsA pa;
-      PartsB pb;
+      PartsA<P> pa;
+      PartsB<P> pb;
       fill_a(pa, [&](int r, int c) { return element(a, r, c); }, i, k);
       fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k, j);
       sums.add(pa, pb);
@@ -181,8 +190,8 @@ __device__ inline void accumulate(T& y, A a, B b) {
 }
 
 // f32 and tf32 products of a first operand in registers.
-template <class A>
-__device__ inline void take_parts(PartsA& parts, const A& a, int m, int k) {
+template <Precision P, class A>
+__device__ inline void take_parts(PartsA<P>& parts, const A& a, int m, int k) {
   parts.set(0, a.x[m][k][0]);
   parts.set(1, a.x[m][k][2]);
   parts.set(2, a.x[m][k][1]);
@@ -195,11 +204,11 @@ __device__ inline void accumulate_by_steps(T& y, const A& a, B b) {
   for (int k = 0; k < A::kN; ++k)
 #pragma unroll
     for (int m = 0; m < T::kM; ++m) {
-      PartsA pa;
+      PartsA<P> pa;
       take_parts(pa, a, m, k);
 #pragma unroll
       for (int n = 0; n < T::kN; ++n) {
-        PartsB pb;
+        PartsB<P> pb;
         fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k * 8, n * 8);
         sums[m][n].add(pa, pb);
       }
@@ -216,22 +225,24 @@ __device__ inline void accumulate_by_steps(T& y, const A& a, B b) {
 template <Precision P, bool Minus, class T, class A, class B>
 __device__ inline void accumulate_by_columns(T& y, const A& a, B b) {
 #pragma unroll
-  for (int m = 0; m < T::kM; ++m)
+  for (int m = 0; m < T::kM; ++m) {
+    PartsA<P> pa[A::kN];
+#pragma unroll
+    for (int k = 0; k < A::kN; ++k) take_parts(pa[k], a, m, k);
 #pragma unroll
     for (int n = 0; n < T::kN; ++n) {
       Sums<P> sums;
 #pragma unroll
       for (int k = 0; k < A::kN; ++k) {
-        PartsA pa;
-        PartsB pb;
-        take_parts(pa, a, m, k);
+        PartsB<P> pb;
         fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k * 8, n * 8);
-        sums.add(pa, pb);
+        sums.add(pa[k], pb);
       }
       float total[4];
       sums.finish(total);
       add_sums<Minus>(y.x[m][n], total);
     }
+  }
 }
 
 // The same for a first operand in registers, each warp multiplying its own rows of it: what one
@@ -308,6 +319,46 @@ __device__ inline void accumulate(T& y, const Tile<R, N, S>& a, E* b) {
   }
 }
 
+// One of several f32 or tf32 products of a first operand in registers, which is split for all of
+// them at once: kept for one after another, its parts would take all registers.
+template <Precision P, class T, class B>
+struct Product {
+  T& y;
+  B b;
+  Sums<P> sums[T::kM][T::kN];
+
+  __device__ void add(const PartsA<P>& pa, int m, int k) {
+#pragma unroll
+    for (int n = 0; n < T::kN; ++n) {
+      PartsB<P> pb;
+      fill_b(pb, [&](int r, int c) { return element(b, r, c); }, k * 8, n * 8);
+      sums[m][n].add(pa, pb);
+    }
+  }
+  __device__ void finish() {
+#pragma unroll
+    for (int m = 0; m < T::kM; ++m)
+#pragma unroll
+      for (int n = 0; n < T::kN; ++n) sums[m][n].finish(y.x[m][n]);
+  }
+};
+template <Precision P, class T, class B>
+__device__ inline Product<P, T, B> into(T& y, B b) {
+  return {y, b, {}};
+}
+template <Precision P, class A, class... Products>
+__device__ inline void products_of(const A& a, Products... products) {
+#pragma unroll
+  for (int k = 0; k < A::kN; ++k)
+#pragma unroll
+    for (int m = 0; m < A::kM; ++m) {
+      PartsA<P> pa;
+      take_parts(pa, a, m, k);
+      (products.add(pa, m, k), ...);
+    }
+  (products.finish(), ...);
+}
+
 template <class T, Precision P, class A, class B>
 __device__ inline T product(const A& a, B b) {
   T y = constant<T>(0.f);
@@ -342,8 +393,8 @@ __device__ inline void add_step(T& y, A a, B b, int k, int at) {
         load_b(fb, b, at, j);
         multiply_add<P>(y.x[m][n], fa, fb);
       } else {
-        PartsA pa;
-        PartsB pb;
+        PartsA<P> pa;
+        PartsB<P> pb;
         Sums<P> sums;
         float step[4];
         fill_a(pa, [&](int r, int c) { return element(a, r, c); }, i, k);
@@ -356,26 +407,17 @@ __device__ inline void add_step(T& y, A a, B b, int k, int at) {
     }
 }
 
-// a b where b is a workspace tile, rows `Stride` numbers apart, too large for shared memory: it
-// comes through `band`, some of its rows at a time.
-template <class T, Precision P, class Cta, int Stride, class A, class E, int R, int N>
-__device__ inline T streamed_product(A a, const E* b, SharedTile<E, R, N> band) {
+// y += a b for a band of b's rows, those from `first` on.
+template <Precision P, class T, class A, class E, int R, int N>
+__device__ inline void add_band(T& y, A a, SharedTile<E, R, N> band, int first) {
   constexpr int kLength = summed(static_cast<A*>(nullptr)), kStep = kTwoBytes<P> ? 16 : 8;
-  T y = constant<T>(0.f);
-#pragma unroll 1
-  for (int first = 0; first < kLength; first += R) {
-    __syncthreads();
-    load_block<Cta, Stride>(band, b + first * Stride, kLength - first);
-    commit_copies();
-    wait_for_copies();
-    __syncthreads();
 #pragma unroll
-    for (int k = 0; k < R; k += kStep)
-      if (kLength % R == 0 || first + k < kLength) add_step<P>(y, a, band, first + k, k);
-  }
-  return y;
+  for (int k = 0; k < R; k += kStep)
+    if (kLength % R == 0 || first + k < kLength) add_step<P>(y, a, band, first + k, k);
 }
-// The same with b transposed: some of its columns at a time.
+
+// a b^T where b is a workspace tile, rows `Stride` numbers apart, too large for shared memory: it
+// comes through `band`, some of its columns at a time.
 template <class T, Precision P, class Cta, int Stride, class A, class E, int R, int N>
 __device__ inline T streamed_product(A a, const E* b, Transposed<SharedTile<E, R, N>> band) {
   constexpr int kLength = summed(static_cast<A*>(nullptr)), kStep = kTwoBytes<P> ? 16 : 8;

@@ -32,6 +32,8 @@ struct Batch {
   i64 tokens;
   int sequences, heads, value_heads;
 
+  // Whether value heads have q and k in common: what they make of their gradients is then added up.
+  __device__ bool shares_heads() const { return heads != value_heads; }
   __device__ i64 start(int sequence) const {
     return cu_seqlens.data ? cu_seqlens[sequence] : sequence * tokens;
   }
@@ -60,27 +62,31 @@ __device__ inline T* in_record(unsigned char* record, int offset) {
   return reinterpret_cast<T*>(record + offset);
 }
 
-// Sequence s owns the workspace slots from start(s) / C + s on: enough for its chunks, and known
-// without counting the chunks of the sequences before it.
-template <int C>
-__device__ inline i64 first_slot(const Batch& batch, int sequence) {
-  return batch.start(sequence) / C + sequence;
+// Sequence s owns the workspace slots from start(s) / size + s on: enough for its chunks (or
+// segments) of so many tokens, and known without counting those of the sequences before it.
+__device__ inline i64 first_slot(const Batch& batch, int sequence, i64 size) {
+  return batch.start(sequence) / size + sequence;
+}
+// The last sequence whose slots begin at or before this one.
+__device__ inline int owner_of(const Batch& batch, i64 slot, i64 size) {
+  int low = 0, high = batch.sequences;
+  while (high - low > 1) {
+    int middle = (low + high) / 2;
+    (first_slot(batch, middle, size) <= slot ? low : high) = middle;
+  }
+  return low;
 }
 
 // The chunk a block of a map works on. No rows: the slot is not used.
 template <int C>
 __device__ inline Chunk find_chunk(const Batch& batch, i64 block) {
   i64 slot = block / batch.value_heads;
-  int low = 0, high = batch.sequences;  // the last sequence whose slots begin at or before this one
-  while (high - low > 1) {
-    int middle = (low + high) / 2;
-    (first_slot<C>(batch, middle) <= slot ? low : high) = middle;
-  }
+  int sequence = owner_of(batch, slot, C);
   Chunk chunk;
-  i64 offset = (slot - first_slot<C>(batch, low)) * C;
-  i64 left = batch.start(low + 1) - batch.start(low) - offset;
-  chunk.element = batch.cu_seqlens.data ? 0 : low;
-  chunk.first = batch.cu_seqlens.data ? batch.start(low) + offset : offset;
+  i64 offset = (slot - first_slot(batch, sequence, C)) * C;
+  i64 left = batch.start(sequence + 1) - batch.start(sequence) - offset;
+  chunk.element = batch.cu_seqlens.data ? 0 : sequence;
+  chunk.first = batch.cu_seqlens.data ? batch.start(sequence) + offset : offset;
   chunk.rows = static_cast<int>(left < 0 ? 0 : left < C ? left : C);
   chunk.head = static_cast<int>(block % batch.value_heads);
   chunk.key_head = chunk.head / (batch.value_heads / batch.heads);
@@ -125,11 +131,14 @@ struct Sequence {
     s.batch = batch;
     s.first_value = static_cast<int>(block % value_blocks) * Values;
     s.head = static_cast<int>(block / value_blocks % batch.value_heads);
-    s.sequence = static_cast<int>(block / value_blocks / batch.value_heads);
-    s.slot = batch.slots.data ? batch.slots[s.sequence] : s.sequence;
-    s.first = batch.start(s.sequence);
-    s.length = batch.start(s.sequence + 1) - s.first;
+    s.take(static_cast<int>(block / value_blocks / batch.value_heads));
     return s;
+  }
+  __device__ void take(int own_sequence) {
+    sequence = own_sequence;
+    slot = batch.slots.data ? batch.slots[sequence] : sequence;
+    first = batch.start(sequence);
+    length = batch.start(sequence + 1) - first;
   }
   __device__ i64 chunks() const { return (length + C - 1) / C; }
   __device__ Chunk chunk(i64 i) const {
@@ -140,7 +149,7 @@ struct Sequence {
     chunk.rows = static_cast<int>(left < C ? left : C);
     chunk.head = head;
     chunk.key_head = head / (batch.value_heads / batch.heads);
-    chunk.slot = (first_slot<C>(batch, sequence) + i) * batch.value_heads + head;
+    chunk.slot = (first_slot(batch, sequence, C) + i) * batch.value_heads + head;
     return chunk;
   }
   // Of a tensor with one state for each slot and value head; none if there is no tensor.

@@ -60,13 +60,35 @@ __device__ inline void wait_for_copies() {
 template <class Cta, int Count, class F>
 __device__ inline void share_out(F f) {
   constexpr int kWhole = Count / Cta::kThreads;
+  int thread = threadIdx.x;
 #pragma unroll(kWhole <= 4 ? 4 : 1)
-  for (int turn = 0; turn < kWhole; ++turn) f(turn * Cta::kThreads + static_cast<int>(threadIdx.x));
+  for (int turn = 0; turn < kWhole; ++turn) f(turn * Cta::kThreads + thread);
   if constexpr (Count % Cta::kThreads != 0) {
-    int last = kWhole * Cta::kThreads + static_cast<int>(threadIdx.x);
+    int last = kWhole * Cta::kThreads + thread;
     if (last < Count) f(last);
   }
 }
+
+// The first number of the x-th piece of a tile, as threads take them in turn. Eight neighbours lie
+// in different banks: where a row is shorter than eight pieces they are of different rows.
+template <class S, int Wide>
+struct Piece {
+  static constexpr int kAcross = S::kPaddedColumns / Wide;
+  static constexpr int kBytes = Wide * static_cast<int>(sizeof(typename S::Element));
+  static constexpr bool kShort = kBytes == 16 && kAcross < 8;
+  static constexpr int kTogether = sizeof(typename S::Element) == 2 ? 1 : 2;
+  int i, j;
+
+  __device__ explicit Piece(int x) {
+    if constexpr (kShort) {
+      int y = x % (16 * kAcross);
+      i = x / (16 * kAcross) * 16 + y / kTogether % 16;
+      j = (y / (16 * kTogether) * kTogether + y % kTogether) * Wide;
+    } else {
+      i = x / kAcross, j = x % kAcross * Wide;
+    }
+  }
+};
 
 // Rows of a tensor, `step` numbers apart, into a tile: `rows` x `columns` of them, zeros beyond.
 // Every row is aligned to `Bytes`.
@@ -75,9 +97,8 @@ __device__ inline void load_rows(SharedTile<T, R, N> to, const T* from, i64 step
                                  int columns) {
   using S = SharedTile<T, R, N>;
   constexpr int kWide = Bytes >= 4 ? Bytes / static_cast<int>(sizeof(T)) : 1;
-  constexpr int kAcross = S::kPaddedColumns / kWide;
-  share_out<Cta, S::kPaddedRows * kAcross>([&](int x) {
-    int i = x / kAcross, j = x % kAcross * kWide;
+  share_out<Cta, S::kPaddedRows * Piece<S, kWide>::kAcross>([&](int x) {
+    auto [i, j] = Piece<S, kWide>(x);
     bool take = i < rows && j < columns;
     const T* source = take ? from + i * step + j : from;
     if constexpr (Bytes >= 4)
@@ -92,9 +113,8 @@ __device__ inline void store_rows(T* to, i64 step, SharedTile<T, R, N> from, int
                                   int columns) {
   using S = SharedTile<T, R, N>;
   constexpr int kWide = Bytes >= 4 ? Bytes / static_cast<int>(sizeof(T)) : 1;
-  constexpr int kAcross = S::kPaddedColumns / kWide;
-  share_out<Cta, S::kPaddedRows * kAcross>([&](int x) {
-    int i = x / kAcross, j = x % kAcross * kWide;
+  share_out<Cta, S::kPaddedRows * Piece<S, kWide>::kAcross>([&](int x) {
+    auto [i, j] = Piece<S, kWide>(x);
     if (i >= rows || j >= columns) return;
     if constexpr (Bytes == 16)
       *reinterpret_cast<uint4*>(to + i * step + j) = *reinterpret_cast<const uint4*>(from.at(i, j));

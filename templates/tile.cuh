@@ -228,8 +228,9 @@ __device__ inline void load_matrix(T& y, S from) {
       load_a(a, from, T::first_row() + m * 16, T::first_column() + n * 8);
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
-        y.x[m][n + x / 2][x % 2 * 2] = to_f32(E{static_cast<u16>(a.x[x])});
-        y.x[m][n + x / 2][x % 2 * 2 + 1] = to_f32(E{static_cast<u16>(a.x[x] >> 16)});
+        float2 pair = unpack<E>(a.x[x]);
+        y.x[m][n + x / 2][x % 2 * 2] = pair.x;
+        y.x[m][n + x / 2][x % 2 * 2 + 1] = pair.y;
       }
     }
 }

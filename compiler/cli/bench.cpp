@@ -77,9 +77,11 @@ void add_bench(CLI::App& app) {
       "  linnet bench kda --direction decode --batch 32 --heads 32\n"
       "  linnet bench --compile kda               the derivation itself, and CUDA from nothing to "
       "machine code\n"
-      "Times are the best of the runs. mm is one torch f32 product of 2048 x 2048 matrices, timed\n"
-      "in turns with each line, with the same threads; GFLOP/s counts the products of the graph,\n"
-      "dense, as docs/math.md g does, and is held against mm's; GB/s counts arguments once.");
+      "Times are the best of the runs; ratios are those of one turn, of several the median. mm is\n"
+      "one torch f32 product of 2048 x 2048 matrices, bw an array scaled in place, both timed in\n"
+      "turns with each line, with the same threads. GFLOP/s counts the products of the graph, "
+      "dense,\n"
+      "as docs/math.md g does, and is held against mm's; GB/s counts arguments once.");
   Work& work = bench->work;
   command->add_option("ops", bench->ops, "recurrences; without any, the list with goals");
   command->add_flag("--compile", bench->compile,

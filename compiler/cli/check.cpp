@@ -23,7 +23,7 @@ struct Check {
   bool all = false, exhaustive = false, verbose = false;
   size_t most = 0;  // cases of an op; 0: all
   std::vector<int64_t> tokens;
-  std::string device = "interpreter";
+  std::string device = "interpreter", schedule_text;
   std::optional<Device> opened;  // none: the interpreter
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 
@@ -42,11 +42,19 @@ struct Check {
         c.options.chunk_size = std::min<int64_t>(c.options.chunk_size, 16);
     if (!tokens.empty())
       for (Case& c : cases) c.layout.lengths = tokens;
+    if (!schedule_text.empty())
+      for (Case& c : cases) {
+        c.schedule = Schedule::parse(schedule_text, "--schedule");
+        c.options.chunk_size = c.schedule->chunk;
+        c.options.stages = c.schedule->stages;
+      }
     return cases;
   }
 
   void run() {
     if (device != "interpreter") opened = Device::open(device, {.threads = 1});
+    if (!opened && !schedule_text.empty())
+      throw UserError("--schedule: expected a --device with it, the interpreter has none");
     if (opened && device != "cpu") threads = 1;  // the virtual GPU has threads of its own
     if (all == !ops.empty())
       throw UserError("check: expected the names of ops, or --all; not both");
@@ -146,6 +154,8 @@ void add_check(CLI::App& app) {
           "what runs the graphs: the interpreter, cpu (compiled for this machine), cuda:0, or "
           "virtual:sm_90 (the PTX executor)")
       ->capture_default_str();
+  command->add_option("--schedule", check->schedule_text,
+                      "with a device: how, e.g. \"chunk=16 segment=64\"");
   command->add_option("--threads", check->threads, "cases at a time")->capture_default_str();
   command->add_flag("-v,--verbose", check->verbose, "print every result");
   command->callback([check] { check->run(); });

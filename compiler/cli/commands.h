@@ -27,6 +27,8 @@ struct GraphArguments {
   Problem problem;
   PipelineOptions options;
   std::string gate = "pre", beta = "plain", precision = "f32", direction = "forward";
+  std::string schedule_text;
+  Schedule schedule;  // what it says
   bool no_A_log = false;
 
   void add_to(CLI::App& command);

@@ -48,6 +48,8 @@ void GraphArguments::add_to(CLI::App& command) {
                    "a stage of its own for the output");
   command.add_flag("--distribute-inverse", options.stages.distribute_inverse,
                    "Z b - (Z E) S instead of Z (b - E S): a shorter serial chain, more products");
+  command.add_option("--schedule", schedule_text,
+                     "how, e.g. \"chunk=16 segment=1024\", instead of --chunk and the two before");
 }
 
 void GraphArguments::finish() {
@@ -61,6 +63,11 @@ void GraphArguments::finish() {
                                                       {"tf32", chunk::Precision::tf32},
                                                       {"bf16", chunk::Precision::bf16},
                                                       {"f16", chunk::Precision::f16}}));
+  if (!schedule_text.empty()) {
+    schedule = Schedule::parse(schedule_text, "--schedule");
+    options.chunk_size = schedule.chunk;
+    options.stages = schedule.stages;
+  }
   options.direction = one_of<Direction>("direction", direction,
                                         {{"forward", Direction::forward},
                                          {"backward", Direction::backward},
@@ -69,6 +76,8 @@ void GraphArguments::finish() {
     options.direction = Direction::forward;
     options.chunk_size = 1;
   }
+  schedule.chunk = options.chunk_size;
+  schedule.stages = options.stages;
   problem.has_A_log = !no_A_log;
   if (problem.gate == Gate::bounded && problem.lower_bound == 0) problem.lower_bound = -5;
   problem.op = op;

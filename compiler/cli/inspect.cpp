@@ -31,7 +31,7 @@ struct Inspect : GraphArguments {
     auto context = make_context();
     auto module = derive(*context);
     auto graph = graph_of(*module);
-    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)),
+    cuda::Source source = cuda::emit(TileProgram(graph, cuda::schedule_for(graph, schedule)),
                                      {cuda::direction_of(options)});
     fmt::print("derived and written in {:.0f} ms, {} bytes of workspace a chunk and head\n",
                milliseconds_since(start), source.workspace_bytes_per_slot);

@@ -1,12 +1,13 @@
 #include "compiler/cli/profile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <fstream>
 
-#include "compiler/cli/commands.h"
 #include "autotune/workload.h"
+#include "compiler/cli/commands.h"
 #include "linnet/compiler.h"
 #include "linnet/error.h"
 #include "ops/registry.h"
@@ -41,13 +42,17 @@ std::string Profile::law() const {
   if (scaled_from.empty())
     return fmt::format("counted: the whole call was run, by the virtual GPU in {:.2f} s",
                        host_seconds);
-  std::string calls = fmt::format("scaled from calls on {}, {} and {} tokens, {} heads",
-                                  scaled_from[0], scaled_from[1], scaled_from[2], small_heads);
-  if (exact) return calls + ": exact, the law N H (a + b T) held to the last digit";
+  const char* law = cut ? "N H (a + b n + c m + d n m), n segments of m chunks," : "N H (a + b T)";
+  std::string calls = fmt::format("scaled from calls on {} tokens, {} heads",
+                                  fmt::join(scaled_from, ", "), small_heads);
+  if (exact) return calls + fmt::format(": exact, the law {} held to the last digit", law);
   double worst = 0;
   for (const ProfiledKernel& kernel : kernels) worst = std::max(worst, kernel.error);
-  return calls + fmt::format(": an estimate, the law N H (a + b T) was off by up to {:.2g} %{}",
-                             100 * worst, worst == 0 ? " but the last chunk is not whole" : "");
+  return calls + fmt::format(": an estimate, the law {} was off by up to {:.2g} %{}", law,
+                             100 * worst,
+                             worst > 0 ? ""
+                             : cut     ? " but the last segment is not whole"
+                                       : " but the last chunk is not whole");
 }
 
 namespace {
@@ -103,26 +108,32 @@ struct ProfileCommand : GraphArguments {
     Profile profile{.op = op, .device = device, .gpu = profile_of_gpu()};
     const bool decode = options.direction == Direction::decode;
     const int64_t chunk = decode ? 1 : options.chunk_size;
-    profile.what = fmt::format("{}, {}, K = {}, V = {}{}", decode ? "decode" : direction, precision,
-                               problem.key_dim, problem.value_dim,
-                               decode ? "" : fmt::format(", chunk {}", chunk));
-    profile.shape = {shape.batch, shape.tokens, shape.value_heads};
+    if (decode) schedule.chunk = 1;
+    profile.what = fmt::format(
+        "{}, {}, K = {}, V = {}{}{}", decode ? "decode" : direction, precision, problem.key_dim,
+        problem.value_dim, decode ? "" : fmt::format(", chunk {}", chunk),
+        schedule.segment ? fmt::format(", segments of {} tokens", schedule.segment) : "");
+    profile.shape = {shape.batch, shape.tokens, shape.value_heads, schedule.segment};
     const Device gpu_device = Device::open(device);
-    const Op built =
-        gpu_device.build(problem, {.direction = options.direction, .chunk = decode ? 0 : chunk});
-    count(profile, gpu_device, built, chunk);
-    add_resources(profile, chunk);
+    count(profile, gpu_device, chunk);
+    add_resources(profile);
     for (ProfiledKernel& kernel : profile.kernels)
       kernel.cost = vgpu::model_cost(profile.gpu, kernel.counts, kernel.resources);
     return profile;
   }
 
-  void count(Profile& profile, const Device& gpu_device, const Op& built, int64_t chunk) const {
+  void count(Profile& profile, const Device& gpu_device, int64_t chunk) const {
     const auto gpu_handle = cuda::Device::open(device);
     const cuda::Driver& driver = gpu_handle->driver();
     const auto read = vgpu::launch_reader(driver.virtual_launches, driver.virtual_reset);
     const vgpu::Counting counting{
         [&](const vgpu::CallShape& call) {
+          Schedule how = schedule;
+          how.segment = call.segment;
+          BuildOptions build{.direction = options.direction, .schedule = how};
+          if (options.direction == Direction::decode && schedule_text.empty())
+            build.schedule.reset();
+          const Op built = gpu_device.build(problem, build);
           Workload work(gpu_device, built,
                         {call.sequences, call.tokens, call.value_heads, call.value_heads});
           const auto start = std::chrono::steady_clock::now();
@@ -144,15 +155,17 @@ struct ProfileCommand : GraphArguments {
     const auto scaled = vgpu::count_scaled(counting, profile.shape, chunk, heads);
     profile.exact = scaled.exact;
     profile.small_heads = std::min(heads, profile.shape.value_heads);
-    for (int64_t chunks : vgpu::kSmallChunks) profile.scaled_from.push_back(chunks * chunk);
+    for (const auto& call : vgpu::small_calls(profile.shape, chunk, heads))
+      profile.scaled_from.push_back(call.tokens);
+    profile.cut = schedule.segment > 0 && schedule.segment < shape.tokens;
     for (size_t i = 0; i < scaled.kernels.size(); ++i)
       profile.kernels.push_back({.counts = scaled.kernels[i], .error = scaled.errors[i]});
   }
 
   // What ptxas makes of the same source for the same architecture.
-  void add_resources(Profile& profile, int64_t chunk) const {
+  void add_resources(Profile& profile) const {
     const std::string arch = device.substr(8);
-    CudaProgram program = linnet_compiler()->emit({problem, options.direction, chunk});
+    CudaProgram program = linnet_compiler()->emit({problem, options.direction, schedule});
     const std::string file = program.name + ".cu";
     const auto made = cuda::Nvrtc::get().compile_cubin(program.source, file, arch, program.headers,
                                                        {"--ptxas-options=-v"});

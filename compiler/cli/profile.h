@@ -23,8 +23,8 @@ struct Profile {
   vgpu::CallShape shape;
   std::vector<int64_t> scaled_from;  // tokens of the small calls; empty: the whole call was run
   int64_t small_heads = 0;
-  bool exact = true;
-  double host_seconds = 0;  // the virtual GPU took for the largest call
+  bool exact = true, cut = false;  // cut: sequences into segments
+  double host_seconds = 0;         // the virtual GPU took for the largest call
   std::vector<ProfiledKernel> kernels;
   std::map<std::string, std::string> sources;  // by file name
   std::string lines;  // JSON of linnet_virtual_counts() for the largest call that was run

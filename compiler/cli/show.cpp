@@ -34,12 +34,12 @@ struct Show : GraphArguments {
     if (stage == "backward") direction = "backward";
     if (stage == "decode") options.chunk_size = 1;
     finish();
-    fmt::print("{}", show(*law(*context), stage, problem, options, target_cpu));
+    fmt::print("{}", show(*law(*context), stage, problem, options, target_cpu, schedule));
   }
 
   // The kernels compiled for the architecture asked for.
   void show_compiled(chunk::GraphOp graph) {
-    cuda::Source source = cuda::emit(TileProgram(graph, cuda::default_schedule(graph)),
+    cuda::Source source = cuda::emit(TileProgram(graph, cuda::schedule_for(graph, schedule)),
                                      {cuda::direction_of(options)});
     const auto& nvrtc = cuda::Nvrtc::get();
     std::string file = source.name + ".cu";

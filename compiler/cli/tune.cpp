@@ -67,7 +67,7 @@ void show_progress(double done, double seconds_left, const std::string& what) {
 
 struct Tune {
   std::vector<std::string> ops, directions = {"forward", "backward", "decode"},
-                                lengths = {"short", "medium", "long"};
+                                lengths = {"short", "medium", "long"}, widths = {"many", "few"};
   Problem problem;
   autotune::TuneOptions options;
   std::string gate = "pre", dtype = "f32", gate_dtype = "f32", budget, report, directory, memory;
@@ -117,6 +117,11 @@ struct Tune {
       if (std::find(lengths.begin(), lengths.end(), name) != lengths.end())
         options.lengths.push_back(one_of<Length>("length", name, kLengths));
     for (const std::string& text : lengths) one_of<Length>("length", text, kLengths);
+    options.widths.clear();
+    for (const auto& [name, width] : kWidths)  // many decides first
+      if (std::find(widths.begin(), widths.end(), name) != widths.end())
+        options.widths.push_back(width);
+    for (const std::string& text : widths) one_of<Width>("width", text, kWidths);
     if (!budget.empty()) options.budget_s = seconds_of(budget);
     if (!memory.empty()) options.memory_bytes = environment::parse_bytes(memory, "--memory-limit");
     options.directory = directory;
@@ -185,6 +190,8 @@ struct Tune {
 
   static inline const std::vector<std::pair<std::string, Length>> kLengths = {
       {"short", Length::short_}, {"medium", Length::medium}, {"long", Length::long_}};
+  static inline const std::vector<std::pair<std::string, Width>> kWidths = {{"many", Width::many},
+                                                                            {"few", Width::few}};
 };
 
 }  // namespace
@@ -209,6 +216,13 @@ void add_tune(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--direction", tune->directions, "forward, backward, decode")->delimiter(',');
   command->add_option("--length", tune->lengths, "classes of lengths: short, medium, long")
+      ->delimiter(',');
+  command
+      ->add_option(
+          "--width", tune->widths,
+          "GPU: classes of sequences x heads: many, few. The first one tuned decides in "
+          "which order all add their sums: `--width few` lets long sequences with few heads "
+          "be cut into segments")
       ->delimiter(',');
   command->add_option("--dtype", tune->dtype, "f32, bf16 or f16")->capture_default_str();
   command->add_option("--gate-dtype", tune->gate_dtype, "f32, bf16 or f16")->capture_default_str();

@@ -46,7 +46,10 @@ void read_features(Target& target, const llvm::MCSubtargetInfo& info) {
                  : info.checkFeatures("+avx512f")                ? 16
                  : info.checkFeatures("+avx2") && target.has_fma ? 8
                                                                  : 4;
-  target.has_matrix_unit = x86 && info.checkFeatures("+amx-bf16,+amx-tile,+avx512bf16,+avx512bw");
+  target.reads_rows_ahead = llvm::StringRef(target.cpu).starts_with("znver");
+  bool dots = x86 && info.checkFeatures("+avx512bf16,+avx512bw");
+  bool tiles = dots && info.checkFeatures("+amx-bf16,+amx-tile");
+  target.narrow_unit = tiles ? NarrowUnit::tiles : dots ? NarrowUnit::dots : NarrowUnit::none;
 }
 
 std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {

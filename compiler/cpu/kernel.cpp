@@ -4,6 +4,7 @@
 
 #include "compiler/arguments.h"
 #include "compiler/cpu/matrix_products.h"
+#include "compiler/cpu/states.h"
 #include "compiler/cpu/token_step.h"
 #include "linnet/error.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -38,9 +39,11 @@ class Kernel : public Memory {
         scratch_(e_),
         prefetches_(e_),
         products_(e_, program, *this, blocks_, tile_ops_, scratch_, prefetches_,
-                  target.has_matrix_unit),
+                  target.narrow_unit),
         chunk_(program.graph().getChunkSize()),
-        memory_(memory) {
+        reads_rows_ahead_(target.reads_rows_ahead),
+        memory_(memory),
+        states_(e_, tile_ops_, scratch_, memory.state_v_first) {
     for (const Loop& loop : program.loops()) place_workspace(loop);
   }
 
@@ -55,7 +58,7 @@ class Kernel : public Memory {
     products_.finish();
   }
 
-  bool uses_matrix_unit() const { return products_.any(); }
+  bool uses_matrix_unit() const { return products_.use_tiles(); }
   int64_t scratch_used() const { return scratch_.used(); }
   int64_t workspace_used() const { return workspace_used_; }
 
@@ -114,18 +117,13 @@ class Kernel : public Memory {
     return e_.builder().create<mlir::arith::DivSIOp>(e_.loc(), sum, e_.i64(chunk_));
   }
 
-  struct Bound {
-    Value pointer, step;
-    Precision storage;
-  };
-
   void read_arguments(Value arguments) {
     auto slot = [&](int64_t i) { return e_.at(arguments, e_.i64(i), e_.builder().getI64Type()); };
     tokens_ = e_.load_int(slot(0));
     scratch_.start(e_.load_pointer(slot(1)));
     workspace_base_ = e_.load_pointer(slot(2));
-    states_ = {e_.load_int(slot(3)), e_.load_int(slot(4)), e_.load_int(slot(5)),
-               e_.load_int(slot(6))};
+    states_.asked = {e_.load_int(slot(3)), e_.load_int(slot(4)), e_.load_int(slot(5)),
+                     e_.load_int(slot(6))};
     int64_t i = CpuKernel::kFirstArgument;
     for_each_argument(
         program_.graph(), memory_.grouped, [&](llvm::StringRef name, Precision storage) {
@@ -165,91 +163,28 @@ class Kernel : public Memory {
         if (output.getValue() == loop.scan->getOpResult(i)) {
           Bound& to = bound_[output.getName().str()];
           if (buffers_.lookup(loop.carried()[i]).step) continue;  // it is there already
-          store_state(buffers_.lookup(loop.carried()[i]), to.pointer, to.step, to.storage);
+          states_.store(buffers_.lookup(loop.carried()[i]), to);
         }
     forget_turn();
-  }
-
-  // A state as it lies in the caller's memory when value channels come first.
-  Buffer flipped_state(Buffer state) {
-    int64_t stride = scratch_.padded(state.rows);
-    if (flipped_offset_ < 0) {
-      flipped_offset_ = scratch_.used();
-      scratch_.take(state.columns * stride);
-    }
-    return {scratch_.at(flipped_offset_), state.columns, state.rows, stride};
-  }
-  void store_state(Buffer state, Value to, Value step, Precision storage) {
-    if (memory_.state_v_first) {
-      Buffer flipped = flipped_state(state);
-      tile_ops_.transpose(state, flipped);
-      state = flipped;
-    }
-    tile_ops_.store_rows(state, to, step, storage, e_.i64(state.rows));
-  }
-
-  // The state a chunk starts from, where the caller asked for states and this chunk's turn is one
-  // of them.
-  void keep_state(const Loop& loop, Value chunk) {
-    if (loop.order != Order::forward || loop.carried().size() != 1) return;
-    if (llvm::none_of(loop.scan->getOpResult(0).getUsers(),
-                      [](mlir::Operation* user) { return llvm::isa<OutputOp>(user); }))
-      return;
-    auto& b = e_.builder();
-    auto is = [&](mlir::arith::CmpIPredicate predicate, Value a) -> Value {
-      return b.create<mlir::arith::CmpIOp>(e_.loc(), predicate, a, e_.i64(0));
-    };
-    auto asked = b.create<mlir::scf::IfOp>(
-        e_.loc(), is(mlir::arith::CmpIPredicate::ne, states_.pointer), false);
-    mlir::OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(asked.thenBlock());
-    Value left = b.create<mlir::arith::RemSIOp>(e_.loc(), chunk, states_.every);
-    auto due = b.create<mlir::scf::IfOp>(e_.loc(), is(mlir::arith::CmpIPredicate::eq, left), false);
-    b.setInsertionPointToStart(due.thenBlock());
-    Value index = b.create<mlir::arith::DivSIOp>(e_.loc(), chunk, states_.every);
-    Value base = b.create<mlir::LLVM::IntToPtrOp>(e_.loc(), e_.pointer_type(), states_.pointer);
-    store_state(buffers_.lookup(loop.carried()[0]), e_.at(base, e_.mul(index, states_.step)),
-                states_.row_step, Precision::f32);
-  }
-
-  // The plain recurrence updates the state where the caller wants it, if it lies there as it does
-  // here: nothing is copied but what starts elsewhere.
-  bool is_in_place(const Loop& loop, Tile state, const Bound& from) {
-    return chunk_ == 1 && loop.order == Order::forward && loop.carried().size() == 1 &&
-           !memory_.state_v_first && from.storage == Precision::f32 &&
-           state.getDimSize(1) % e_.lanes() == 0 && final_state(loop);
-  }
-  OutputOp final_state(const Loop& loop) {
-    for (mlir::Operation* user : loop.scan->getOpResult(0).getUsers())
-      if (auto output = llvm::dyn_cast<OutputOp>(user)) return output;
-    return {};
-  }
-  void place_state(Value argument, const Bound& from, const Bound& to) {
-    Buffer buffer = scratch_.shaped(to.pointer, tile_of(argument));
-    buffer.step = to.step;
-    auto& b = e_.builder();
-    auto number = [&](Value pointer) -> Value {
-      return b.create<mlir::LLVM::PtrToIntOp>(e_.loc(), b.getI64Type(), pointer);
-    };
-    Value elsewhere = b.create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::ne,
-                                                    number(from.pointer), number(to.pointer));
-    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), elsewhere, false);
-    mlir::OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.thenBlock());
-    tile_ops_.load_rows_to(from.pointer, from.step, buffer);
-    buffers_[argument] = buffer;
   }
 
   void load_state(const Loop& loop, Value argument, Value init) {
     auto input = program_.origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
-    Bound& from = bound_[input.getName().str()];
-    if (is_in_place(loop, tile_of(argument), from))
-      return place_state(argument, from, bound_[final_state(loop).getName().str()]);
-    Buffer buffer = buffers_[argument] = scratch_.take(tile_of(argument));
-    Buffer lying = memory_.state_v_first ? flipped_state(buffer) : buffer;
-    tile_ops_.load_rows(from.pointer, from.step, from.storage, lying, e_.i64(lying.rows));
-    if (memory_.state_v_first) tile_ops_.transpose(lying, buffer);
+    const Bound& from = bound_[input.getName().str()];
+    OutputOp last = final_state(loop);
+    bool in_place = chunk_ == 1 && last && states_.can_lie_in_place(tile_of(argument), from);
+    buffers_[argument] = in_place
+                             ? states_.place(tile_of(argument), from, bound_[last.getName().str()])
+                             : states_.load(tile_of(argument), from);
+  }
+
+  // Where the one state of a loop over tokens in their order goes in the end, if the graph says so.
+  static OutputOp final_state(const Loop& loop) {
+    if (loop.order != Order::forward || loop.carried().size() != 1) return {};
+    for (mlir::Operation* user : loop.scan->getOpResult(0).getUsers())
+      if (auto output = llvm::dyn_cast<OutputOp>(user)) return output;
+    return {};
   }
 
   // Offsets of the tiles this loop keeps for others.
@@ -270,7 +205,7 @@ class Kernel : public Memory {
     workspace_chunk_ = e_.at(workspace_base_, before);
     load_inputs(loop, index, first);
     plan_prefetches(loop, index, first);
-    keep_state(loop, chunk);
+    if (final_state(loop)) states_.keep(buffers_.lookup(loop.carried()[0]), chunk);
     for (Value argument : loop.carried())
       if (program_.placement(argument) == Placement::workspace)
         tile_ops_.copy(buffers_.lookup(argument),
@@ -295,7 +230,7 @@ class Kernel : public Memory {
       if (products_.is_only_packed(result)) continue;
       emit_root(op, target_of(result));
     }
-    if (step) step->emit(e_, *this, blocks_, scratch_);
+    if (step) step->emit(e_, *this, blocks_, scratch_, reads_rows_ahead_);
     store_outputs(index, first);
     if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
@@ -476,12 +411,10 @@ class Kernel : public Memory {
   Prefetches prefetches_;
   MatrixProducts products_;
   int64_t chunk_;
+  bool reads_rows_ahead_;
   MemoryOptions memory_;
-  int64_t flipped_offset_ = -1;
+  States states_;
   std::map<std::string, Bound> bound_;
-  struct {
-    Value pointer, step, every, row_step;
-  } states_;
   Value tokens_, workspace_base_, workspace_chunk_, valid_rows_;
   int64_t workspace_used_ = 0;
   llvm::DenseMap<Value, Buffer> buffers_;

@@ -4,24 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "compiler/cpu/target.h"
 #include "compiler/tile/program.h"
 #include "linnet/compiler.h"
 
 namespace linnet::cpu {
-
-// What the generated code may assume of the machine.
-struct Target {
-  std::string cpu;       // LLVM's name, e.g. "znver4"
-  std::string features;  // LLVM's list, e.g. "+avx2,+fma"
-  int64_t lanes = 4;     // floats of a vector
-  bool has_fma = false;
-  bool has_f16 = false;          // conversions between f16 and f32
-  bool has_matrix_unit = false;  // AMX for bf16
-
-  static Target host();
-  // A named processor; throws UserError for one LLVM does not know.
-  static Target named(const std::string& cpu);
-};
 
 // What the caller's memory looks like, beyond the graph.
 struct MemoryOptions {

@@ -14,7 +14,7 @@ constexpr int64_t kTile = MatrixUnit::kTile;
 
 MatrixProducts::MatrixProducts(Emitter& emitter, const TileProgram& program, Memory& memory,
                                BlockEvaluator& blocks, TileOps& tile_ops, Scratch& scratch,
-                               Prefetches& prefetches, bool has_matrix_unit)
+                               Prefetches& prefetches, NarrowUnit unit)
     : e_(emitter),
       program_(program),
       memory_(memory),
@@ -22,8 +22,8 @@ MatrixProducts::MatrixProducts(Emitter& emitter, const TileProgram& program, Mem
       tile_ops_(tile_ops),
       scratch_(scratch),
       prefetches_(prefetches),
-      unit_(emitter) {
-  if (!has_matrix_unit) return;
+      unit_(emitter, unit) {
+  if (unit == NarrowUnit::none) return;
   for (const Loop& loop : program.loops()) {
     for (mlir::Operation* op : loop.body) {
       for (Value operand : op->getOperands()) readers_[program.origin(operand)].push_back(op);
@@ -36,10 +36,10 @@ MatrixProducts::MatrixProducts(Emitter& emitter, const TileProgram& program, Mem
 }
 
 void MatrixProducts::start() {
-  if (any_) unit_.configure(scratch_.take(kTile));
+  if (use_tiles()) unit_.configure(scratch_.take(kTile));
 }
 void MatrixProducts::finish() {
-  if (any_) unit_.release();
+  if (use_tiles()) unit_.release();
 }
 
 // Operands of bf16, whole tiles high, and of some depth.
@@ -100,24 +100,30 @@ bool MatrixProducts::emit(Value value, Buffer target) {
 }
 
 void MatrixProducts::multiply(MatmulOp op, Buffer target, Value base, bool make_base, bool negate) {
-  MatrixUnit::Product product{.left = packed(op.getLhs(), true, op.getTransposeLhs(), negate),
-                              .right = packed(op.getRhs(), false, op.getTransposeRhs(), false),
-                              .to = target,
-                              .accumulate = static_cast<bool>(base),
-                              .during = prefetches_.share_of(op)};
-  if (make_base)
+  MatrixUnit::Product product{
+      .left = packed(op.getLhs(), true, op.getTransposeLhs(), negate),
+      .right = packed(op.getRhs(), false, op.getTransposeRhs(), false),
+      .to = target,
+      .depth = tile_of(op.getLhs()).getDimSize(op.getTransposeLhs() ? 0 : 1),
+      .accumulate = static_cast<bool>(base),
+      .during = prefetches_.share_of(op)};
+  if (make_base) {
     product.before = [&](Value row, int64_t rows) {
       tile_ops_.emit_some_rows(base, target, row, rows);
     };
-  if (to_pack_ && is_at(to_pack_, target))
-    product.after = [&, carried = std::exchange(to_pack_, Value())](Value row, int64_t rows) {
-      pack_across(carried, row, rows);
+    product.base = [&](const Block& block) { return blocks_.evaluate(base, block); };
+  }
+  if (to_pack_ && is_at(to_pack_, target)) {
+    Value carried = std::exchange(to_pack_, Value());
+    product.after = [=, this](Value row, int64_t rows) { pack_across(carried, row, rows); };
+    product.made = [=, this](const Block& block, const Values& sums) {
+      unit_.pack_sums(block, sums, packed(carried, false, false, false));
     };
+  }
   if (program_.is_lower_triangular(op.getLhs()))
-    product.depth_of = [&](int64_t row) {
-      int64_t first = row / MatrixUnit::kDepth, depth = product.left.columns / kTile;
-      int64_t last = (row + kTile - 1) / MatrixUnit::kDepth + 1;
-      return op.getTransposeLhs() ? std::pair(first, depth) : std::pair(int64_t(0), last);
+    product.depth_of = [&](int64_t row, int64_t rows) {
+      return op.getTransposeLhs() ? std::pair(row, product.depth)
+                                  : std::pair(int64_t(0), std::min(row + rows, product.depth));
     };
   unit_.multiply(product);
 }
@@ -216,6 +222,7 @@ bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
     unit_.multiply({.left = left,
                     .right = packed_columns(op, row / kTile),
                     .to = {place, kTile, row, target.stride},
+                    .depth = a.columns,
                     .accumulate = false});
   }
   return true;

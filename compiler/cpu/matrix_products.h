@@ -1,4 +1,4 @@
-// Which products of a kernel go to the matrix unit, and how their operands get there: packed as
+// Which products of a kernel go to the unit for bf16, and how their operands get there: packed as
 // they are computed where nobody else reads them, and the state packed as it is updated.
 #pragma once
 
@@ -13,9 +13,9 @@ class MatrixProducts {
  public:
   MatrixProducts(Emitter& emitter, const TileProgram& program, Memory& memory,
                  BlockEvaluator& blocks, TileOps& tile_ops, Scratch& scratch,
-                 Prefetches& prefetches, bool has_matrix_unit);
+                 Prefetches& prefetches, NarrowUnit unit);
 
-  bool any() const { return any_; }
+  bool use_tiles() const { return any_ && unit_.has_tiles(); }
   void start();
   void finish();
 
@@ -25,7 +25,7 @@ class MatrixProducts {
   // Scores under decay of chunks of several blocks: products of the blocks below the diagonal.
   bool emit_scores(chunk::DecayDotOp op, Buffer target);
 
-  // Whether only products of the matrix unit read a tile: it is packed as it is computed, and never
+  // Whether only products of this unit read a tile: it is packed as it is computed, and never
   // in memory itself.
   bool is_only_packed(mlir::Value value);
 

@@ -103,12 +103,22 @@ void MatrixUnit::pack_across_rows(const Reader& from, Value first, int64_t rows,
   if (whole < rows) pairs(e_.add(first, whole), rows - whole);
 }
 
+void MatrixUnit::pack_sums(const Block& block, const Values& sums, Buffer to) {
+  Value first = e_.builder().create<arith::ShRUIOp>(e_.loc(), block.first_row, e_.i64(1));
+  for (int64_t i = 0; i < block.rows; i += 2)
+    for (int64_t v = 0; v < block.vectors; ++v) {
+      Value low = sums[i * block.vectors + v], high = sums[(i + 1) * block.vectors + v];
+      Value at = e_.add(e_.mul(e_.add(first, i / 2), to.stride), block.first_column);
+      e_.store(interleave(narrow(low, high)), e_.at(to.pointer, e_.add(at, v * e_.lanes())));
+    }
+}
+
 void MatrixUnit::clear_beyond(int64_t rows, Buffer to) {
   e_.loop(e_.i64((rows + 1) / 2 * to.stride), e_.i64(to.rows * to.stride), e_.lanes(),
           [&](Value at) { e_.store(e_.splat(0.f), e_.at(to.pointer, at)); });
 }
 
-void MatrixUnit::block(const Product& p, Value row, Value column, int64_t high, int64_t wide,
+void MatrixUnit::tiles(const Product& p, Value row, Value column, int64_t high, int64_t wide,
                        std::pair<int64_t, int64_t> depth) {
   auto each = [&](auto body) {
     for (int64_t i = 0; i < high; ++i)
@@ -137,7 +147,7 @@ void MatrixUnit::block(const Product& p, Value row, Value column, int64_t high, 
 }
 
 // Two tiles of rows by two of columns, or one by four: the four sums hide each other's latency.
-void MatrixUnit::multiply(const Product& p) {
+void MatrixUnit::multiply_by_tiles(const Product& p) {
   int64_t rows = p.to.rows / kTile, columns = (p.to.columns + kTile - 1) / kTile;
   auto across = [&](Value row, int64_t high, std::pair<int64_t, int64_t> depth) {
     if (p.before) p.before(row, high * kTile);
@@ -148,13 +158,16 @@ void MatrixUnit::multiply(const Product& p) {
         Value before = e_.mul(e_.divide(row, high * kTile), turns);
         p.during(e_.add(before, e_.divide(column, wide * kTile)), rows / high * turns);
       }
-      block(p, row, column, high, wide, depth);
+      tiles(p, row, column, high, wide, depth);
     });
-    if (whole < columns) block(p, row, e_.i64(whole * kTile), high, columns - whole, depth);
+    if (whole < columns) tiles(p, row, e_.i64(whole * kTile), high, columns - whole, depth);
     if (p.after) p.after(row, high * kTile);
   };
   if (p.depth_of) {
-    for (int64_t i = 0; i < rows; ++i) across(e_.i64(i * kTile), 1, p.depth_of(i * kTile));
+    for (int64_t i = 0; i < rows; ++i) {
+      auto [first, last] = p.depth_of(i * kTile, kTile);
+      across(e_.i64(i * kTile), 1, {first / kDepth, (last + kDepth - 1) / kDepth});
+    }
     return;
   }
   std::pair<int64_t, int64_t> all{0, p.left.columns / kTile};
@@ -162,6 +175,87 @@ void MatrixUnit::multiply(const Product& p) {
   if (even > 0)
     e_.loop(e_.i64(0), e_.i64(even * kTile), 2 * kTile, [&](Value row) { across(row, 2, all); });
   if (even < rows) across(e_.i64(even * kTile), 1, all);
+}
+
+Value MatrixUnit::pairs(Value numbers) {
+  auto type = mlir::VectorType::get(2 * e_.lanes(), e_.builder().getBF16Type());
+  return e_.builder().create<mlir::vector::BitCastOp>(e_.loc(), type, numbers);
+}
+
+// One pair of the left times a vector of pairs of the right at a time.
+void MatrixUnit::dots(const Product& p, const Block& block) {
+  constexpr int64_t kUnroll = 2;
+  auto number = [&](const Buffer& buffer, Value row, Value column) {
+    return e_.at(buffer.pointer, e_.add(e_.mul(row, buffer.stride), column));
+  };
+  auto row = [&](int64_t i) { return e_.add(block.first_row, i); };
+  auto column = [&](int64_t v) { return e_.add(block.first_column, v * e_.lanes()); };
+  auto [first, last] = block.known_row && p.depth_of ? p.depth_of(*block.known_row, block.rows)
+                                                     : std::pair(int64_t(0), p.depth);
+  int64_t from = first / 2, to = (last + 1) / 2;
+
+  Values sums;
+  if (p.base)
+    sums = p.base(block);
+  else
+    for (int64_t i = 0; i < block.rows; ++i)
+      for (int64_t v = 0; v < block.vectors; ++v)
+        sums.push_back(p.accumulate ? e_.load_vector(number(p.to, row(i), column(v)))
+                                    : e_.splat(0.f));
+  auto step = [&](Value k, Values so_far) {
+    Values right;
+    for (int64_t v = 0; v < block.vectors; ++v)
+      right.push_back(pairs(e_.load_vector(number(p.right, k, column(v)))));
+    for (int64_t i = 0; i < block.rows; ++i) {
+      Value left = pairs(e_.splat(e_.load(number(p.left, row(i), k))));
+      for (int64_t v = 0; v < block.vectors; ++v) {
+        Value& sum = so_far[i * block.vectors + v];
+        sum = e_.builder()
+                  .create<LLVM::CallIntrinsicOp>(
+                      e_.loc(), e_.vector_type(),
+                      e_.builder().getStringAttr("llvm.x86.avx512bf16.dpbf16ps.512"),
+                      mlir::ValueRange{sum, left, right[v]})
+                  .getResult(0);
+      }
+    }
+    return so_far;
+  };
+  int64_t even = from + (to - from) / kUnroll * kUnroll;
+  if (even > from)
+    sums = e_.loop(e_.i64(from), e_.i64(even), kUnroll, sums, [&](Value k, const Values& so_far) {
+      Values next = so_far;
+      for (int64_t u = 0; u < kUnroll; ++u) next = step(e_.add(k, u), next);
+      return next;
+    });
+  for (int64_t k = even; k < to; ++k) sums = step(e_.i64(k), sums);
+
+  for (int64_t i = 0; i < block.rows; ++i)
+    for (int64_t v = 0; v < block.vectors; ++v)
+      e_.store(sums[i * block.vectors + v], number(p.to, row(i), column(v)));
+  if (p.made) p.made(block, sums);
+}
+
+// Sixteen sums hide each other's latency, and take half of the registers.
+void MatrixUnit::multiply_by_dots(const Product& p) {
+  constexpr int64_t kRows = 8;
+  int64_t vectors = (p.to.columns + e_.lanes() - 1) / e_.lanes();
+  int64_t wide = std::min<int64_t>(2, vectors), whole = vectors / wide * wide;
+  int64_t turns = vectors / wide, width = wide * e_.lanes();
+  auto across = [&](Value row, std::optional<int64_t> known_row) {
+    e_.loop(e_.i64(0), e_.i64(turns * width), width, [&](Value column) {
+      if (p.during) {
+        Value before = e_.mul(e_.divide(row, kRows), turns);
+        p.during(e_.add(before, e_.divide(column, width)), p.to.rows / kRows * turns);
+      }
+      dots(p, {row, column, kRows, wide, known_row});
+    });
+    if (whole < vectors)
+      dots(p, {row, e_.i64(whole * e_.lanes()), kRows, vectors - whole, known_row});
+  };
+  if (p.depth_of)
+    for (int64_t i = 0; i < p.to.rows; i += kRows) across(e_.i64(i), i);
+  else
+    e_.loop(e_.i64(0), e_.i64(p.to.rows), kRows, [&](Value row) { across(row, std::nullopt); });
 }
 
 }  // namespace linnet::cpu

@@ -71,74 +71,178 @@ bool TokenStep::makes(mlir::Operation* op) const {
          llvm::is_contained(products_, llvm::dyn_cast<MatmulOp>(op));
 }
 
-void TokenStep::emit(Emitter& e, Memory& memory, BlockEvaluator& blocks, Scratch& scratch) const {
-  Buffer state = memory.buffer_of(state_);
-  llvm::SmallVector<Buffer> lefts, sums;
+namespace {
+
+// Goes over the state of one token: multiplies blocks of it, makes what follows from the sums, and
+// updates.
+class Walk {
+ public:
+  Walk(Emitter& emitter, Memory& memory, BlockEvaluator& blocks, Buffer state)
+      : e_(emitter), memory_(memory), blocks_(blocks), state_(state) {}
+
+  struct Product {
+    Buffer left, sums;
+  };
+  llvm::SmallVector<Product> products;
+  llvm::ArrayRef<mlir::Operation*> after;
+  Value next;
+
+  void by_rows();
+  void by_columns();
+
+ private:
+  // A block of columns: from `first` on, so many vectors.
+  struct Columns {
+    Value first;
+    int64_t vectors;
+  };
+
+  Value column(const Columns& columns, int64_t v) { return e_.add(columns.first, v * e_.lanes()); }
+  Value state_vector(Value row, Value column) {
+    return e_.load_vector(e_.at(state_.pointer, e_.add(blocks_.row_start(state_, row), column)));
+  }
+  Value left(const Product& product, Value row) {
+    return e_.splat(e_.load(e_.at(product.left.pointer, row)));
+  }
+  void put(const Values& values, Buffer to, Value row, const Columns& columns) {
+    for (int64_t v = 0; v < columns.vectors; ++v)
+      e_.store(values[v],
+               e_.at(to.pointer, e_.add(blocks_.row_start(to, row), column(columns, v))));
+  }
+  Values evaluate(Value value, Value row, const Columns& columns) {
+    memory_.evaluating = value;
+    Values values = blocks_.evaluate(value, {row, columns.first, 1, columns.vectors, std::nullopt});
+    memory_.evaluating = Value();
+    return values;
+  }
+
+  Values multiply(Value row, const Columns& columns, Values so_far);
+  void add_rows(llvm::ArrayRef<Value> rows);
+  void keep_sums(const Columns& columns, const Values& sums);
+  void follow(const Columns& columns);
+  void update(Value row, const Columns& columns) {
+    put(evaluate(next, row, columns), state_, row, columns);
+  }
+  Columns whole_row() { return {e_.i64(0), state_.stride / e_.lanes()}; }
+
+  Emitter& e_;
+  Memory& memory_;
+  BlockEvaluator& blocks_;
+  Buffer state_;
+};
+
+// Adds a row's products with a block to sums in registers.
+Values Walk::multiply(Value row, const Columns& columns, Values so_far) {
+  Values right;
+  for (int64_t v = 0; v < columns.vectors; ++v)
+    right.push_back(state_vector(row, column(columns, v)));
+  for (size_t p = 0; p < products.size(); ++p) {
+    Value x = left(products[p], row);
+    for (int64_t v = 0; v < columns.vectors; ++v) {
+      Value& sum = so_far[p * columns.vectors + v];
+      sum = e_.fma(x, right[v], sum);
+    }
+  }
+  return so_far;
+}
+
+// Adds whole rows, one after the other, to sums in memory.
+void Walk::add_rows(llvm::ArrayRef<Value> rows) {
+  llvm::SmallVector<Values> lefts;
+  for (const Product& product : products) {
+    lefts.emplace_back();
+    for (Value row : rows) lefts.back().push_back(left(product, row));
+  }
+  Columns columns = whole_row();
+  for (int64_t v = 0; v < columns.vectors; ++v) {
+    Values right;
+    for (Value row : rows) right.push_back(state_vector(row, column(columns, v)));
+    for (size_t p = 0; p < products.size(); ++p) {
+      Value at = e_.at(products[p].sums.pointer, column(columns, v)), sum = e_.load_vector(at);
+      for (size_t i = 0; i < rows.size(); ++i) sum = e_.fma(lefts[p][i], right[i], sum);
+      e_.store(sum, at);
+    }
+  }
+}
+
+void Walk::keep_sums(const Columns& columns, const Values& sums) {
+  for (size_t p = 0; p < products.size(); ++p) {
+    auto own = sums.begin() + p * columns.vectors;
+    put({own, own + columns.vectors}, products[p].sums, e_.i64(0), columns);
+  }
+}
+
+// What follows from the sums of a block.
+void Walk::follow(const Columns& columns) {
+  for (mlir::Operation* op : after) {
+    Value result = op->getResult(0);
+    put(evaluate(result, e_.i64(0), columns), memory_.buffer_of(result), e_.i64(0), columns);
+  }
+}
+
+void Walk::by_rows() {
+  Columns all = whole_row();
+  Value none = e_.i64(0), rows = e_.i64(state_.rows);
+  Values zeros(products.size() * all.vectors, e_.splat(0.f));
+  // Vectors of 16 floats come with 32 registers, and half of them may hold sums.
+  if (e_.lanes() == 16 && zeros.size() <= 16) {
+    keep_sums(all, e_.loop(none, rows, 1, zeros, [&](Value row, const Values& so_far) {
+      return multiply(row, all, so_far);
+    }));
+  } else {
+    keep_sums(all, zeros);
+    int64_t even = state_.rows / 2 * 2;
+    e_.loop(none, e_.i64(even), 2, [&](Value row) { add_rows({row, e_.add(row, 1)}); });
+    if (even < state_.rows) add_rows({e_.i64(even)});
+  }
+  follow(all);
+  e_.loop(none, rows, 1, [&](Value row) { update(row, all); });
+}
+
+void Walk::by_columns() {
+  // Two lines of every row at a time: less is too little for one visit of a row, more does not stay
+  // in the first cache until it is updated.
+  constexpr int64_t kTwoLines = 32;
+  int64_t vectors = state_.stride / e_.lanes(), wide = kTwoLines / e_.lanes();
+  while (vectors % wide) wide /= 2;
+  int64_t step = wide * e_.lanes();
+  Value rows = e_.i64(state_.rows), none = e_.i64(0);
+  auto finish = [&](const Columns& columns, const Values& sums) {
+    keep_sums(columns, sums);
+    follow(columns);
+  };
+  Values zeros(products.size() * wide, e_.splat(0.f));
+  Columns first{none, wide}, last{e_.i64(state_.stride - step), wide};
+  finish(first, e_.loop(none, rows, 1, zeros, [&](Value row, const Values& so_far) {
+    return multiply(row, first, so_far);
+  }));
+  e_.loop(e_.i64(step), e_.i64(state_.stride), step, [&](Value from) {
+    Columns own{from, wide}, before{e_.sub(from, e_.i64(step)), wide};
+    finish(own, e_.loop(none, rows, 1, zeros, [&](Value row, const Values& so_far) {
+      update(row, before);
+      return multiply(row, own, so_far);
+    }));
+  });
+  e_.loop(none, rows, 1, [&](Value row) { update(row, last); });
+}
+
+}  // namespace
+
+void TokenStep::emit(Emitter& e, Memory& memory, BlockEvaluator& blocks, Scratch& scratch,
+                     bool by_rows) const {
+  Walk walk(e, memory, blocks, memory.buffer_of(state_));
+  walk.after = after_;
+  walk.next = next_;
   for (MatmulOp product : products_) {
-    lefts.push_back(memory.buffer_of(product.getLhs()));
-    sums.push_back(scratch.place(product));
-    memory.keep(product, sums.back());
+    Buffer sums = scratch.place(product);
+    walk.products.push_back({memory.buffer_of(product.getLhs()), sums});
+    memory.keep(product, sums);
   }
   for (mlir::Operation* op : after_) {
     Value result = op->getResult(0);
     memory.keep(result, scratch.place(result));
   }
-
-  // Two lines of every row at a time: less is too little for one visit of a row, more does not stay
-  // in the first cache until it is updated.
-  constexpr int64_t kTwoLines = 32;
-  int64_t vectors = state.stride / e.lanes(), wide = kTwoLines / e.lanes();
-  while (vectors % wide) wide /= 2;
-  int64_t columns = wide * e.lanes();
-
-  auto put = [&](const Values& values, Buffer to, Value row, Value column) {
-    for (int64_t v = 0; v < wide; ++v) {
-      Value index = e.add(e.add(blocks.row_start(to, row), column), v * e.lanes());
-      e.store(values[v], e.at(to.pointer, index));
-    }
-  };
-  auto multiply = [&](Value row, Value column, Values so_far) {
-    Values right;
-    for (int64_t v = 0; v < wide; ++v)
-      right.push_back(e.load_vector(
-          e.at(state.pointer, e.add(e.add(blocks.row_start(state, row), column), v * e.lanes()))));
-    for (size_t p = 0; p < products_.size(); ++p) {
-      Value x = e.splat(e.load(e.at(lefts[p].pointer, row)));
-      for (int64_t v = 0; v < wide; ++v)
-        so_far[p * wide + v] = e.fma(x, right[v], so_far[p * wide + v]);
-    }
-    return so_far;
-  };
-  auto update = [&](Value row, Value column) {
-    memory.evaluating = next_;
-    put(blocks.evaluate(next_, {row, column, 1, wide, std::nullopt}), state, row, column);
-    memory.evaluating = Value();
-  };
-  auto follow = [&](Value column, const Values& made) {
-    for (size_t p = 0; p < products_.size(); ++p)
-      put({made.begin() + p * wide, made.begin() + (p + 1) * wide}, sums[p], e.i64(0), column);
-    for (mlir::Operation* op : after_) {
-      Value result = op->getResult(0);
-      memory.evaluating = result;
-      Values values = blocks.evaluate(result, {e.i64(0), column, 1, wide, std::nullopt});
-      memory.evaluating = Value();
-      put(values, memory.buffer_of(result), e.i64(0), column);
-    }
-  };
-
-  Values zeros(products_.size() * wide, e.splat(0.f));
-  Value rows = e.i64(state.rows), none = e.i64(0);
-  follow(none, e.loop(none, rows, 1, zeros, [&](Value row, const Values& so_far) {
-    return multiply(row, none, so_far);
-  }));
-  e.loop(e.i64(columns), e.i64(state.stride), columns, [&](Value column) {
-    Value before = e.sub(column, e.i64(columns));
-    follow(column, e.loop(none, rows, 1, zeros, [&](Value row, const Values& so_far) {
-      update(row, before);
-      return multiply(row, column, so_far);
-    }));
-  });
-  e.loop(none, rows, 1, [&](Value row) { update(row, e.i64(state.stride - columns)); });
+  by_rows ? walk.by_rows() : walk.by_columns();
 }
 
 }  // namespace linnet::cpu

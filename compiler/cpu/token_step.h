@@ -1,7 +1,8 @@
 // One token and the state it finds: products of single rows with the state, what follows from them
-// channel by channel, and the next state. All of it goes over the state by blocks of columns, and
-// while one block is updated the next is multiplied: memory is read all the time, not only while
-// products are made.
+// channel by channel, and the next state. It goes over the state either by whole rows, once for all
+// products and once for the update, which processors like that fetch ahead of what is read in
+// order; or by blocks of columns, where one block is updated while the next is multiplied, so that
+// memory is read all the time. No sum depends on which.
 #pragma once
 
 #include "compiler/cpu/scratch.h"
@@ -16,7 +17,8 @@ class TokenStep {
 
   // Whether emit() makes it. What it needs besides is made before.
   bool makes(mlir::Operation* op) const;
-  void emit(Emitter& emitter, Memory& memory, BlockEvaluator& blocks, Scratch& scratch) const;
+  void emit(Emitter& emitter, Memory& memory, BlockEvaluator& blocks, Scratch& scratch,
+            bool by_rows) const;
 
  private:
   mlir::Value state_, next_;

@@ -24,7 +24,7 @@ std::vector<Argument> arguments_of(GraphOp graph) {
   return list;
 }
 
-void check(const TileProgram& program) {
+void check(const TileProgram& program, Direction direction) {
   const Schedule& schedule = program.schedule();
   auto expect = [](bool holds, const char* name, const char* what, int64_t came) {
     if (!holds) throw UserError(fmt::format("{}: expected {}, got {}", name, what, came));
@@ -38,11 +38,24 @@ void check(const TileProgram& program) {
       "value_block", "a multiple of 16 up to 256", schedule.value_block);
   expect(schedule.pipeline_stages == 1 || schedule.pipeline_stages == 2, "pipeline_stages",
          "1 or 2", schedule.pipeline_stages);
+  if (schedule.segment != 0) {
+    expect(direction != Direction::decode, "segment", "0 for decode", schedule.segment);
+    expect(chunk > 1, "segment", "0 for chunks of one token", schedule.segment);
+    expect(schedule.segment > 0 && schedule.segment % chunk == 0, "segment",
+           "a multiple of the chunk", schedule.segment);
+  }
   for (auto input : GraphOp(program.graph()).getBody().getOps<InputOp>())
     for (auto [axis, size] : llvm::zip(axes_of(input.getType()), tile_of(input).getShape()))
       if (axis != Axis::token)
         expect(size <= 256, axis == Axis::key ? "key_dim" : "value_dim", "at most 256 on CUDA",
                size);
+}
+
+// Whether products of f32 are made of tf32 ones; a token at a time they are plain sums.
+bool splits_products(GraphOp graph) {
+  bool found = false;
+  graph.walk([&](MatmulOp op) { found |= or_f32(op.getPrecision()) == Precision::f32; });
+  return found && graph.getChunkSize() > 1;
 }
 
 // Adds up what value heads or chunks share: a range of blocks for each output, one after another.
@@ -68,7 +81,8 @@ CudaKernel write_gather(Writer& module, const std::string& name,
         module.line("i64 block = blockIdx.x;");
         for (const Argument& a : summed) {
           bool by_head = a.scope == Scope::head;
-          module.line("const i64 {}_blocks = blocks_for<cta>({} * {});", a.name,
+          module.line("const i64 {}_blocks = {}blocks_for<cta>({} * {});", a.name,
+                      a.is_direct() ? "!batch.shares_heads() ? 0 : " : "",
                       by_head ? "i64(batch.value_heads)" : "tokens * batch.heads", a.row / wide(a));
           module.block(fmt::format("if (block < {}_blocks)", a.name), [&] {
             if (by_head)
@@ -89,6 +103,18 @@ CudaKernel write_gather(Writer& module, const std::string& name,
   return kernel;
 }
 
+// Writes kernels, a second time with little shared memory if the first needs too much.
+template <class Emit>
+CudaKernel emit_one(Writer& module, Emit emit) {
+  Writer kernel, tight;
+  module.blank();
+  CudaKernel made = emit(kernel, false);
+  bool fits = made.shared_bytes <= kMostSharedBytes;
+  if (!fits) made = emit(tight, true);
+  module.append(fits ? kernel : tight);
+  return made;
+}
+
 }  // namespace
 
 Schedule default_schedule(GraphOp graph) {
@@ -103,8 +129,17 @@ Schedule default_schedule(GraphOp graph) {
           .value_block = 64};
 }
 
+Schedule schedule_for(GraphOp graph, Schedule wished) {
+  const Schedule fallback = default_schedule(graph);
+  wished.chunk = fallback.chunk;
+  wished.fuse_stages = fallback.fuse_stages;
+  wished.sink_products = fallback.sink_products;
+  if (wished.value_block == 0) wished.value_block = fallback.value_block;
+  return wished;
+}
+
 Source emit(const TileProgram& program, const Memory& memory) {
-  check(program);
+  check(program, memory.direction);
   GraphOp graph = program.graph();
   Workspace workspace(program);
   Source source;
@@ -115,21 +150,39 @@ Source emit(const TileProgram& program, const Memory& memory) {
   Writer module;
   module.comment(fmt::format("{}, chunks of {} tokens. Written by Linnet {}.", source.name,
                              source.chunk, LINNET_VERSION));
-  for (const char* header : {"decay", "gather", "inverse", "mma", "reduce", "sequence", "tile"})
-    module.line("#include \"{}.cuh\"", header);
+  bool cut = program.schedule().segment > 0;
+  for (const char* header :
+       {"decay", "gather", "inverse", "mma", "reduce", "segment", "sequence", "tile"})
+    if (cut || header != std::string("segment")) module.line("#include \"{}.cuh\"", header);
   module.blank();
   module.line("using namespace linnet;");
   module.line("extern __shared__ __align__(16) unsigned char shared[];");
+  // At its best ptxas has more of such a product under way than there are registers.
+  if (splits_products(graph)) module.comment("ptxas: -O1 (products of f32 in three parts)");
   for (size_t i = 0; i < program.loops().size(); ++i) {
-    module.blank();
-    Writer kernel, tight;
+    const Loop& loop = program.loops()[i];
+    std::optional<StateMap> map;
+    Segments segments;
+    auto emitter = [&](bool tight) {
+      return KernelEmitter(program, workspace, source.arguments, memory, i, tight, segments);
+    };
+    if (cut && loop.scan) {
+      map = state_map(program, loop);
+      segments = {Part::maps, &*map, {}};
+      SegmentRecord record;
+      source.kernels.push_back(emit_one(module, [&](Writer& kernel, bool tight) {
+        KernelEmitter maps = emitter(tight);
+        record = maps.record();
+        return maps.emit(kernel);
+      }));
+      segments = {Part::replay, &*map, record};
+      // Scans come one after another: they share the place.
+      source.segment_bytes = std::max(source.segment_bytes, record.size() * 4);
+      module.blank();
+      source.kernels.push_back(emitter(false).emit_merge(module));
+    }
     source.kernels.push_back(
-        KernelEmitter(program, workspace, source.arguments, memory, i, false).emit(kernel));
-    bool fits = source.kernels.back().shared_bytes <= kMostSharedBytes;
-    if (!fits)
-      source.kernels.back() =
-          KernelEmitter(program, workspace, source.arguments, memory, i, true).emit(tight);
-    module.append(fits ? kernel : tight);
+        emit_one(module, [&](Writer& kernel, bool tight) { return emitter(tight).emit(kernel); }));
   }
   std::vector<Argument> summed;
   for (const Argument& a : source.arguments)

@@ -13,13 +13,14 @@ namespace {
 
 // What the emitted text uses of the templates, and must not name otherwise.
 const char* kReserved[] = {
-    "batch",     "chunk",      "column_sums", "constant",   "cta",        "cumsum",   "decay_apply",
-    "decay_dot", "decay_mask", "generate",    "group",      "i",          "keep",     "lane",
-    "load",      "map",        "pack",        "place_row",  "product",    "quad",     "record",
-    "round_to",  "row",        "row_sums",    "sequence",   "shared",     "shuffle",  "sigmoid",
-    "softplus",  "store",      "take_row",    "total",      "transposed", "warp",     "workspace",
-    "element",   "maximum",    "states",      "own_states", "negative",   "quotient", "at_least",
-    "choose",    "rounded",    "dot"};
+    "batch",       "chunk",     "column_sums", "constant", "cta",       "cumsum",
+    "decay_apply", "decay_dot", "decay_mask",  "generate", "group",     "i",
+    "keep",        "lane",      "load",        "map",      "pack",      "place_row",
+    "product",     "quad",      "record",      "round_to", "row",       "row_sums",
+    "sequence",    "shared",    "shuffle",     "sigmoid",  "softplus",  "store",
+    "take_row",    "total",     "transposed",  "warp",     "workspace", "element",
+    "maximum",     "states",    "own_states",  "negative", "quotient",  "at_least",
+    "choose",      "rounded",   "dot",         "segment",  "segments",  "own_segment"};
 
 // Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
 constexpr int64_t kMostStagedBytes = 72 * 1024;
@@ -34,13 +35,14 @@ int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16);
 
 KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& workspace,
                              const std::vector<Argument>& arguments, const Memory& memory,
-                             size_t loop, bool tight)
+                             size_t loop, bool tight, const Segments& segments)
     : program_(program),
       workspace_(workspace),
       arguments_(arguments),
       caller_(memory),
       loop_index_(loop),
       loop_(program.loops()[loop]),
+      segments_(segments),
       is_scan_(loop_.order != Order::any),
       is_step_(is_scan_ && program.loops().size() == 1 && program.graph().getChunkSize() == 1),
       is_tight_(tight && !is_scan_),
@@ -68,6 +70,8 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
   }
   names_.insert(std::begin(kReserved), std::end(kReserved));
   body_order_ = updates_last();
+  if (segments_.part == Part::maps) set_segments();
+  if (!is_tight_) bring_together();
 }
 
 // A state is updated in place: whatever else reads it comes first.
@@ -107,13 +111,26 @@ std::string KernelEmitter::tensor(const Argument& argument) {
 }
 
 bool KernelEmitter::keeps_states() const {
-  return is_scan_ && caller_.direction == Direction::forward;
+  return is_scan_ && segments_.part != Part::maps && caller_.direction == Direction::forward;
+}
+
+std::string KernelEmitter::kernel_name() const {
+  std::string stage = "scan";
+  if (loop_.scan) {
+    if (auto name = chunk::ScanOp(loop_.scan).getStage()) stage = name->str();
+  } else if (!loop_.body.empty()) {
+    stage = llvm::cast<MapOp>(loop_.body.front()->getParentOp()).getStage().str();
+  }
+  return fmt::format("{}_{}{}", chunk::GraphOp(program_.graph()).getSymName().str(), stage,
+                     segments_.part == Part::maps ? "_maps" : "");
 }
 
 CudaKernel KernelEmitter::emit(Writer& module) {
   auto is_kept = [&](Value v) { return program_.placement(v) == Placement::workspace; };
-  stores_in_workspace_ = llvm::any_of(loop_.carried(), is_kept);
-  for (mlir::Operation* op : loop_.body) stores_in_workspace_ |= is_kept(op->getResult(0));
+  if (segments_.part != Part::maps) {
+    stores_in_workspace_ = llvm::any_of(loop_.carried(), is_kept);
+    for (mlir::Operation* op : loop_.body) stores_in_workspace_ |= is_kept(op->getResult(0));
+  }
   uses_workspace_ = stores_in_workspace_ || llvm::any_of(values_read(), [&](Value v) {
                       return !v.getDefiningOp<InputOp>();
                     });
@@ -121,18 +138,14 @@ CudaKernel KernelEmitter::emit(Writer& module) {
   is_scan_ ? write_scan() : write_map();
 
   CudaKernel kernel;
-  std::string stage = "scan";
-  if (loop_.scan) {
-    if (auto name = chunk::ScanOp(loop_.scan).getStage()) stage = name->str();
-  } else if (!loop_.body.empty()) {
-    stage = llvm::cast<MapOp>(loop_.body.front()->getParentOp()).getStage().str();
-  }
-  kernel.name = chunk::GraphOp(program_.graph()).getSymName().str() + "_" + stage;
-  kernel.grid = is_scan_ ? CudaGrid::sequences : CudaGrid::chunks;
+  kernel.name = kernel_name();
+  kernel.grid = !is_scan_                        ? CudaGrid::chunks
+                : segments_.part == Part::maps   ? CudaGrid::maps
+                : segments_.part == Part::replay ? CudaGrid::segments
+                                                 : CudaGrid::sequences;
   kernel.threads = static_cast<int>(warps_ * 32);
   kernel.shared_bytes = static_cast<int>(memory_.most_used());
-  kernel.value_blocks =
-      is_scan_ ? static_cast<int>((value_dim_ + value_block_ - 1) / value_block_) : 1;
+  kernel.value_blocks = is_scan_ ? static_cast<int>(value_blocks()) : 1;
 
   std::string list;
   for (const Argument& a : arguments_) {
@@ -143,6 +156,10 @@ CudaKernel KernelEmitter::emit(Writer& module) {
     else
       list += fmt::format("const Tensor<{}{}> {}, ", a.is_output ? "" : "const ",
                           a.is_summed() ? "float" : element_of(a.storage), tensor(a));
+    if (a.is_direct()) {
+      kernel.parameters.push_back(a.name);
+      list += fmt::format("const Tensor<{}> {}_tensor, ", element_of(a.storage), a.name);
+    }
   }
   if (keeps_states()) {
     kernel.parameters.push_back("states");
@@ -152,12 +169,17 @@ CudaKernel KernelEmitter::emit(Writer& module) {
     kernel.parameters.push_back("workspace");
     list += "unsigned char* workspace, ";
   }
+  if (!is_whole()) {
+    kernel.parameters.insert(kernel.parameters.end(), {"segments", "segment"});
+    list += "float* segments, const i64 segment, ";
+  }
   kernel.parameters.push_back("batch");
   list += "const Batch batch";
 
-  module.comment(is_scan_ ? fmt::format("A block for every sequence, value head and {} value "
-                                        "channels; value channels lie along the rows of tiles.",
-                                        value_block_)
+  module.comment(is_scan_ ? fmt::format("A block for every {}, value head and {} value channels{}; "
+                                        "value channels lie along the rows of tiles.",
+                                        is_whole() ? "sequence" : "segment", value_block_,
+                                        segments_.part == Part::maps ? " or others" : "")
                           : "A block for every chunk and value head.");
   module.block(fmt::format("LINNET_KERNEL({}) {}({})", kernel.threads, kernel.name, list), [&] {
     module.line("using cta = Cta<{}>;", warps_);
@@ -229,34 +251,29 @@ void KernelEmitter::write_start_of_turn(bool needs_record) {
 }
 
 void KernelEmitter::write_scan() {
-  int64_t blocks = (value_dim_ + value_block_ - 1) / value_block_;
-  body_.line("const auto sequence = Sequence<{}>::find<{}>(batch, blockIdx.x, {});", chunk_,
-             value_block_, blocks);
+  write_find();
   if (caller_.direction == Direction::decode) body_.line("if (sequence.slot < 0) return;");
   write_fetch();
   std::vector<std::string> fetched;
   std::swap(fetched, declarations_);
   load_shared_arguments();
-  std::string order = caller_.state_v_first ? "StateOrder::v_first" : "StateOrder::k_first";
   for (auto [argument, init] : llvm::zip(loop_.carried(), loop_.init())) {
     auto input = origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cuda: a scan starts from something that is not an input");
-    std::string name = name_for(argument);
-    body_.line("{0} {1} = load_state<{0}, {2}, {3}>(sequence.state({4}), sequence.first_value);",
-               type_of(argument), name, order, value_dim_, tensor(this->argument(input.getName())));
-    homes_[argument].registers = name;
+    write_start(argument, input);
   }
   if (keeps_states()) body_.line("const auto own_states = sequence.own(states);");
   // One turn more than there are chunks: the first does nothing but fetch.
   bool ahead = stages_ > 1;
-  std::string head =
-      fmt::format("for (i64 turn = {}; turn < sequence.chunks(); ++turn)", ahead ? -1 : 0);
-  body_.block(head, [&] {
+  std::string first = is_whole() ? "0" : "sequence.begin";
+  std::string end = is_whole() ? "sequence.chunks()" : "sequence.end";
+  std::string start = !ahead ? first : is_whole() ? "-1" : first + " - 1";
+  body_.block(fmt::format("for (i64 turn = {}; turn < {}; ++turn)", start, end), [&] {
     body_.line("__syncthreads();");
     if (ahead) {
-      body_.line("if (turn + 1 < sequence.chunks()) fetch(turn + 1);");
+      body_.line("if (turn + 1 < {}) fetch(turn + 1);", end);
       body_.line("else commit_copies();");
-      body_.line("if (turn < 0) continue;");
+      body_.line("if (turn < {}) continue;", first);
       body_.line("wait_for_copies<1>();");
     } else {
       body_.line("fetch(turn);");
@@ -268,36 +285,33 @@ void KernelEmitter::write_scan() {
                           return !v.getDefiningOp<InputOp>() && rank(v) == 0;
                         }));
     for (const std::string& line : fetched) body_.line("{}", line);
-    if (keeps_states())
-      body_.line("store_state<{}, {}>(own_states.at(turn), {}, sequence.first_value);", order,
-                 value_dim_, homes_[loop_.carried()[0]].registers);
+    if (keeps_states()) write_states(homes_[loop_.carried()[0]].registers);
     load_scalars();
     write_turn();
     for (auto [argument, next] : llvm::zip(loop_.carried(), loop_.next()))
       if (origin(next) != argument)
         statement(fmt::format("{} = {};", homes_[argument].registers, tile(next)));
   });
-  for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
-    for (size_t i = 0; i < loop_.carried().size(); ++i)
-      if (output.getValue() == loop_.scan->getOpResult(i))
-        body_.line("store_state<{}, {}>(sequence.state({}), {}, sequence.first_value);", order,
-                   value_dim_, tensor(argument(output.getName())),
-                   homes_[loop_.carried()[i]].registers);
+  write_end();
 }
 
 // One chunk: the ops run, and what others need goes out.
 void KernelEmitter::write_turn() {
+  bool only_maps = segments_.part == Part::maps;
   for (Value argument : loop_.carried())
-    if (program_.placement(argument) == Placement::workspace) store_to_workspace(argument);
+    if (!only_maps && program_.placement(argument) == Placement::workspace)
+      store_to_workspace(argument);
   for (size_t i = 0; i < body_order_.size(); ++i) {
     mlir::Operation* op = body_order_[i];
     if (is_inlined(op)) continue;
     position_ = i;
     named_.clear();
-    write_op(op);
-    store_results(op->getResult(0));
-    finish_value(op->getResult(0), i);
+    if (!is_written_with_another(op)) write_op(op);
+    if (!only_maps) store_results(op->getResult(0));
+    bool more = i + 1 < body_order_.size() && is_written_with_another(body_order_[i + 1]);
+    if (!more) finish_values(i);
   }
+  if (only_maps) return;
   for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>()) {
     Value value = origin(output.getValue());
     if (output.getScope() != Scope::sequence && is_last_loop() && !program_.loop_of(value))
@@ -317,8 +331,10 @@ std::vector<Value> KernelEmitter::values_read() const {
     auto loop = program_.loop_of(value);
     if (loop && *loop != loop_index_) values.insert(value);
   };
-  for (mlir::Operation* op : loop_.body) llvm::for_each(op->getOperands(), note);
-  if (is_last_loop())
+  bool only_maps = segments_.part == Part::maps;
+  for (mlir::Operation* op : only_maps ? segments_.map->update : loop_.body)
+    llvm::for_each(op->getOperands(), note);
+  if (is_last_loop() && !only_maps)
     for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
       if (origin(output.getValue()).getDefiningOp<InputOp>()) note(output.getValue());
   return {values.begin(), values.end()};
@@ -491,6 +507,9 @@ void KernelEmitter::store_output(OutputOp output, Value value) {
   }
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
   std::string from = view(value, element);
+  if (a.is_direct())
+    return statement(
+        fmt::format("store_share<cta>({}_tensor, {}, batch, chunk, {});", a.name, tensor(a), from));
   statement(fmt::format(
       "store_rows<cta, {}>({}{}, {}.row_step, {}, chunk.rows, {});",
       copy_bytes(a.row * bytes_of(element)), rows_of(a), sliced ? " + sequence.first_value" : "",

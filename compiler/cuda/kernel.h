@@ -7,6 +7,7 @@
 #include "compiler/cuda/layout.h"
 #include "compiler/cuda/shared_memory.h"
 #include "compiler/cuda/writer.h"
+#include "compiler/tile/state_map.h"
 
 namespace linnet::cuda {
 
@@ -25,6 +26,23 @@ struct Home {
   std::vector<Shared> shared;  // tiles of different formats, or one vector
 };
 
+// How a scan takes a sequence: whole, or by segments (templates/segment.cuh). Then a kernel finds
+// what every segment makes of a state, and another scans the segments from the states that enter.
+enum class Part { whole, maps, replay };
+
+// A segment's record in the workspace: rows of `stride` numbers.
+struct SegmentRecord {
+  int64_t values = 0;  // rows of B^T, in whole blocks of value channels; then those of A^T
+  int64_t rows = 0, stride = 0;
+  int64_t size() const { return rows * stride; }
+};
+
+struct Segments {
+  Part part = Part::whole;
+  const StateMap* map = nullptr;
+  SegmentRecord record;  // of a replay, as the maps have it
+};
+
 class KernelEmitter {
  public:
   // `tight`: no more shared memory than every GPU has. In a map tiles that can be had again make
@@ -32,8 +50,11 @@ class KernelEmitter {
   // half the value channels at a time.
   KernelEmitter(const TileProgram& program, const Workspace& workspace,
                 const std::vector<Argument>& arguments, const Memory& memory, size_t loop,
-                bool tight);
+                bool tight, const Segments& segments = {});
   CudaKernel emit(Writer& module);
+  // Of a replay: the kernel before it, that finds the states its segments start from.
+  CudaKernel emit_merge(Writer& module);
+  const SegmentRecord& record() const { return segments_.record; }
 
  private:
   using Value = mlir::Value;
@@ -53,6 +74,7 @@ class KernelEmitter {
   void write_scan();
   void write_turn();
   void write_fetch();
+  std::string kernel_name() const;
   void write_start_of_turn(bool needs_record);
   void load_shared_arguments();
   void load_inputs();
@@ -74,6 +96,16 @@ class KernelEmitter {
   std::string rows_of(const Argument& argument);  // its first row of this chunk
   bool keeps_states() const;        // hands out the states between chunks if the caller wants them
   std::string record(Value value);  // a stored value's place in this chunk's record
+
+  // segments.cpp: what is different for a scan of segments.
+  bool is_whole() const { return segments_.part == Part::whole; }
+  void set_segments();
+  int64_t value_blocks() const;  // and, of maps, blocks of the channels beside them
+  void write_find();
+  void write_start(Value state, chunk::InputOp initial);
+  void write_states(const std::string& state);
+  void write_end();
+  std::string state_order() const;
 
   // values.cpp: values as expressions, and their ways between registers and shared memory.
   std::string tile(Value value);                           // of a tile in registers
@@ -112,7 +144,7 @@ class KernelEmitter {
   Shared declare_tile(Value value, const std::string& element, bool flipped,
                       const std::string& name);
   Shared declare_vector(Value value, const std::string& element = "float");
-  void finish_value(Value value, size_t position);
+  void finish_values(size_t position);
   size_t last_use(Value value);
   // Shared memory for a tile, if need be in place of one that is read latest.
   Range allocate(int64_t bytes);
@@ -140,10 +172,22 @@ class KernelEmitter {
   void define_tile(Value value, const std::string& expression);
   std::string bound_arguments(chunk::BoundAttr bound, double& offset) const;
 
+  // together.cpp: ops that are written as one.
+  void bring_together();
+  bool are_kin(mlir::Operation* a, mlir::Operation* b) const;
+  bool is_pairwise(chunk::BoundAttr bound) const;
+  bool sums_bands(mlir::Operation* op) const;
+  bool splits_state(mlir::Operation* op) const;
+  bool is_written_with_another(mlir::Operation* op) const;
+  std::vector<mlir::Operation*> group_of(mlir::Operation* op) const;
+  void collect_states(Value value, llvm::SetVector<Value>& states) const;
+  void write_products(const std::vector<mlir::Operation*>& group);
+  void write_decay_dots(const std::vector<mlir::Operation*>& group);
+  void write_decay_applies(const std::vector<mlir::Operation*>& group);
+  void write_sums_over_bands(const std::vector<mlir::Operation*>& group);
+
   // A statement that reads what expressions have noted and writes `writes`.
   void statement(const std::string& text, const std::vector<Range>& writes = {});
-  Shared scratch_for(chunk::BoundAttr bound, const std::string& name, const std::string& type,
-                     int64_t bytes);
   Shared scratch(const std::string& name, const std::string& type, int64_t bytes);
 
   const TileProgram& program_;
@@ -152,8 +196,12 @@ class KernelEmitter {
   const Memory& caller_;
   size_t loop_index_;
   const Loop& loop_;
+  Segments segments_;
   std::vector<mlir::Operation*>
       body_order_;  // the loop's ops, those that only make the next state last
+  // Ops that are written as one, by the first of them; and the first of each one's group.
+  llvm::DenseMap<mlir::Operation*, std::vector<mlir::Operation*>> groups_;
+  llvm::DenseMap<mlir::Operation*, mlir::Operation*> leaders_;
   bool is_scan_;
   // The plain recurrence in one kernel, a token at a time: values of a token are vectors and
   // numbers, and products no matter for tensor cores.
@@ -176,6 +224,9 @@ class KernelEmitter {
   std::vector<std::string> declarations_;
   int64_t stages_ = 1, stage_bytes_ = 0;
   std::string band_;  // while a streamed tile is summed: the band's first row
+  // While bands of states are in shared memory: their names and size.
+  llvm::DenseMap<Value, std::string> bands_;
+  int64_t band_rows_ = 16;
   int temporaries_ = 0;
 };
 

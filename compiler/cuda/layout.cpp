@@ -27,6 +27,10 @@ std::string literal(double x) {
   return text + "f";
 }
 
+Precision at_least_tf32(Precision precision) {
+  return element_of(precision) == "float" ? precision : Precision::tf32;
+}
+
 Precision or_f32(std::optional<Precision> precision) { return precision.value_or(Precision::f32); }
 
 namespace {

@@ -17,6 +17,8 @@ int64_t bytes_of(const std::string& element);
 std::string text_of(chunk::Precision precision);
 // A number as C++ writes a float: "-128.f".
 std::string literal(double x);
+// Operands that are f32 in memory have products of tf32 at the least.
+chunk::Precision at_least_tf32(chunk::Precision precision);
 chunk::Precision or_f32(std::optional<chunk::Precision> precision);
 
 // A tile of a workspace: one for every chunk and value head.

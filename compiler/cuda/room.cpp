@@ -111,7 +111,7 @@ void KernelEmitter::fetch_again(Value value) {
 }
 
 // Frees the shared memory of everything that was read for the last time.
-void KernelEmitter::finish_value(Value, size_t position) {
+void KernelEmitter::finish_values(size_t position) {
   for (auto& [value, home] : homes_) {
     if (home.shared.empty() || last_use(value) > position) continue;
     auto input = value.getDefiningOp<InputOp>();

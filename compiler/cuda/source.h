@@ -20,6 +20,10 @@ struct Argument {
   // Outputs shared by value heads or chunks leave their kernel as f32 partial sums, which a last
   // kernel adds up.
   bool is_summed() const { return is_output && (key_heads || scope == chunk::Scope::head); }
+  // Those of key heads leave as they are where each has one value head.
+  bool is_direct() const {
+    return is_summed() && scope == chunk::Scope::token && row % kGathered == 0;
+  }
 };
 
 struct Source {
@@ -27,6 +31,7 @@ struct Source {
   std::string text;
   int64_t chunk;
   int64_t workspace_bytes_per_slot;  // a slot is a chunk of one value head
+  int64_t segment_bytes = 0;         // of the record of a segment of one value head
   std::vector<Argument> arguments;
   std::vector<CudaKernel> kernels;  // in the order they are launched
 };
@@ -34,6 +39,8 @@ struct Source {
 // How a graph is run unless a tuner knows better: the plain recurrence (decode) is one kernel,
 // anything else a kernel for each stage.
 Schedule default_schedule(chunk::GraphOp graph);
+// The same with what a schedule says of the rest.
+Schedule schedule_for(chunk::GraphOp graph, Schedule wished);
 
 // What the caller has in memory, and what the kernels are for: forward hands out states between
 // chunks, decode finds its states by slots.

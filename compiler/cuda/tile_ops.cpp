@@ -16,9 +16,9 @@ std::string without_parentheses(const std::string& text) {
 
 std::string text_of(Triangle triangle) { return "Triangle::" + stringifyTriangle(triangle).str(); }
 
-// How much of a tile too large for shared memory is in it at a time: rows, or columns.
-int64_t band_of(int64_t across, const std::string& element) {
-  return across * bytes_of(element) > 512 ? 16 : 32;
+// How many columns of a tile too large for shared memory are in it at a time.
+int64_t band_of(int64_t rows, const std::string& element) {
+  return rows * bytes_of(element) > 512 ? 16 : 32;
 }
 
 }  // namespace
@@ -102,28 +102,27 @@ void KernelEmitter::write_matmul(MatmulOp op) {
     homes_[op].scalar = name;
     return;
   }
+  if (group_of(op).size() > 1 && is_scan_) return write_products(group_of(op));
+  if (sums_bands(op)) return write_sums_over_bands(group_of(op));
   bool streamed = is_streamed(origin(op.getRhs()));
   define_tile(op, streamed ? streamed_product(op) : tile_expression(op));
 }
 
-// The second operand is a state of the workspace, which lies with its value channels first.
+// The second operand is a state of the workspace, which lies with its value channels first: sums
+// over key channels.
 std::string KernelEmitter::streamed_product(MatmulOp op) {
   Precision precision = or_f32(op.getPrecision());
   Value rhs = origin(op.getRhs());
   const Stored& stored = workspace_.at(rhs);
-  bool over_values = op.getTransposeRhs();
-  int64_t key = padded(key_dim_), value = padded(value_dim_);
-  int64_t band_size = band_of(over_values ? key : value, stored.element);
-  int64_t rows = over_values ? band_size : value, columns = over_values ? key : band_size;
+  int64_t rows = padded(value_dim_), columns = band_of(rows, stored.element);
   std::string first = view(op.getLhs(), element_of(precision), op.getTransposeLhs());
   Shared band =
       scratch("band", fmt::format("SharedTile<{}, {}, {}>", stored.element, rows, columns),
               rows * (columns + 8) * bytes_of(stored.element));
   reads_.push_back(band.place);
   memory_.release(band.place);
-  return fmt::format("streamed_product<{}, {}, cta, {}>({}, {}, {})", type_of(op),
-                     text_of(precision), stored.stride, first, record(rhs),
-                     over_values ? band.name : fmt::format("transposed({})", band.name));
+  return fmt::format("streamed_product<{}, {}, cta, {}>({}, {}, transposed({}))", type_of(op),
+                     text_of(precision), stored.stride, first, record(rhs), band.name);
 }
 
 void KernelEmitter::write_cumsum(CumsumOp op) {
@@ -154,6 +153,7 @@ void KernelEmitter::write_reduce(ReduceOp op) {
     homes_[op].scalar = name;
     return;
   }
+  if (sums_bands(op) && group_of(op).size() > 1) return write_sums_over_bands(group_of(op));
   std::string from;
   if (is_streamed(source)) {
     band_ = "row";
@@ -208,16 +208,8 @@ std::string KernelEmitter::bound_arguments(BoundAttr bound, double& offset) cons
   return fmt::format("Form::{}, {}", anchored ? "anchored" : "pairwise", block);
 }
 
-// Scratch for operands of products; a chunk that is one pairwise block has none.
-Shared KernelEmitter::scratch_for(BoundAttr bound, const std::string& name, const std::string& type,
-                                  int64_t bytes) {
-  bool pairwise = !bound || bound.getForm() == Form::pairwise;
-  int64_t block = bound ? bound.getBlock() : std::min<int64_t>(chunk_, 16);
-  if (pairwise && block >= chunk_) return {"NoScratch()", ""};
-  return scratch(name, type, bytes);
-}
-
 void KernelEmitter::write_decay_dot(DecayDotOp op) {
+  if (is_pairwise(op.getBoundAttr())) return write_decay_dots(group_of(op));
   Precision precision = or_f32(op.getPrecision());
   std::string a = view(op.getLhs(), ""), b = view(op.getRhs(), "");
   std::string rows = view(op.getRows(), "float"), columns = view(op.getColumns(), "float");
@@ -227,8 +219,8 @@ void KernelEmitter::write_decay_dot(DecayDotOp op) {
   std::string name = name_for(op);
   Shared to = declare_tile(op, "float", false, name);
   auto operand = [&](const char* wish) {
-    return scratch_for(op.getBoundAttr(), wish, shared_type(op.getLhs(), element, false),
-                       padded(chunk_) * (padded(key_dim_) + 8) * bytes_of(element));
+    return scratch(wish, shared_type(op.getLhs(), element, false),
+                   padded(chunk_) * (padded(key_dim_) + 8) * bytes_of(element));
   };
   bool in_place = can_be_scaled_in_place(op);
   Shared left = in_place ? in_shared(origin(op.getLhs()), "float") : operand("left");
@@ -248,16 +240,15 @@ void KernelEmitter::write_decay_dot(DecayDotOp op) {
 }
 
 void KernelEmitter::write_decay_apply(DecayApplyOp op) {
-  Precision precision = or_f32(op.getPrecision());
-  // Operands are f32 in memory, and products of them tf32 at the least.
-  if (element_of(precision) != "float") precision = Precision::tf32;
+  if (is_pairwise(op.getBoundAttr())) return write_decay_applies(group_of(op));
+  Precision precision = at_least_tf32(or_f32(op.getPrecision()));
   std::string matrix = view(op.getMatrix(), "float"), vectors = view(op.getVectors(), "");
   std::string rows = view(op.getRows(), "float"), columns = view(op.getColumns(), "float");
   double offset;
   std::string bound = bound_arguments(op.getBoundAttr(), offset);
   std::vector<Range> reads = reads_;
-  Shared scaled = scratch_for(op.getBoundAttr(), "scaled", shared_type(op, "float", false),
-                              padded(chunk_) * (padded(key_dim_) + 8) * 4);
+  Shared scaled = scratch("scaled", shared_type(op, "float", false),
+                          padded(chunk_) * (padded(key_dim_) + 8) * 4);
   reads_ = reads;
   bool by_rows = op.getSide() == Side::rows;
   std::string name = name_for(op);

@@ -104,6 +104,7 @@ bool is_sum(mlir::Operation* op) { return llvm::isa<arith::AddFOp, arith::SubFOp
 // A product, or a sum with products, that is read once, by another sum.
 bool KernelEmitter::joins_a_sum(mlir::Operation* op) const {
   Value result = op->getResult(0);
+  if (auto leader = leaders_.lookup(op); leader && groups_.lookup(leader).size() > 1) return false;
   if (!is_tile(result) || !result.hasOneUse() || program_.placement(result) != Placement::fused)
     return false;
   if (!is_sum(*result.getUsers().begin())) return false;
@@ -176,7 +177,7 @@ std::string KernelEmitter::type_of(Value value) {
   std::string name = letters(value, flipped, is_step_);
   if (is_streamed(value)) {
     name += "_band";
-    rows = 16;
+    rows = band_rows_;
   }
   const char* split = is_step_ && rank(value) == 1 ? "OneColumn" : by_rows ? "Rows" : "Columns";
   aliases_[name] = fmt::format("Tile<{}, {}, {}<{}>>", rows, columns, split, warps_);
@@ -347,6 +348,8 @@ std::string KernelEmitter::tile(Value value) {
   }
   mlir::Operation* op = value.getDefiningOp();
   if (is_streamed(value) && program_.placement(value) == Placement::workspace) {
+    if (auto band = bands_.find(value); band != bands_.end())
+      return fmt::format("load<{}>({})", type_of(value), band->second);
     const Stored& stored = workspace_.at(value);
     return fmt::format("read_block<{}, {}>({} + {} * {})", type_of(value), stored.stride,
                        record(value), band_, stored.stride);

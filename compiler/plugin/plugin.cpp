@@ -28,7 +28,8 @@ class Plugin : public Compiler {
     }
     cpu::Target target =
         request.target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(request.target_cpu);
-    target.has_matrix_unit &= request.matrix_unit;
+    if (target.narrow_unit == cpu::NarrowUnit::tiles && !request.matrix_unit)
+      target.narrow_unit = cpu::NarrowUnit::dots;
     for (DType type : {problem.dtype, problem.gate_dtype, problem.state_dtype})
       if (type == DType::f16 && !target.has_f16)
         throw UserError(fmt::format(
@@ -71,18 +72,16 @@ class Plugin : public Compiler {
     auto context = make_context();
     auto module = derive_for(*context, request.problem, request.direction, request.schedule);
     auto graph = graph_of(*module);
-    const Schedule fallback = cuda::default_schedule(graph);
-    Schedule schedule = request.schedule;
-    schedule.fuse_stages = fallback.fuse_stages;
-    schedule.sink_products = fallback.sink_products;
-    if (schedule.value_block == 0) schedule.value_block = fallback.value_block;
+    const Schedule schedule = cuda::schedule_for(graph, request.schedule);
     cuda::Source source = cuda::emit(TileProgram(graph, schedule),
                                      {request.direction, request.problem.state_v_first});
     CudaProgram program{.name = source.name,
                         .source = source.text,
                         .headers = embedded_templates(),
                         .chunk = source.chunk,
-                        .workspace_bytes = source.workspace_bytes_per_slot};
+                        .workspace_bytes = source.workspace_bytes_per_slot,
+                        .segment = schedule.segment,
+                        .segment_bytes = source.segment_bytes};
     program.arguments = arguments_of(graph);
     program.kernels = source.kernels;
     return program;

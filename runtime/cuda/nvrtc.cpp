@@ -1,7 +1,9 @@
 #include "runtime/cuda/nvrtc.h"
 
 #include <fmt/format.h>
+
 #include <fmt/ranges.h>
+#include <cstring>
 
 #include <algorithm>
 #include <cstdlib>
@@ -193,11 +195,19 @@ std::string Nvrtc::compile(const std::string& source, const std::string& name,
       .image;
 }
 
+namespace {
+constexpr const char* kWish = "\n// ptxas: ";
+}
+
 Nvrtc::Cubin Nvrtc::compile_cubin(const std::string& source, const std::string& name,
                                   const std::string& arch,
                                   const std::map<std::string, std::string>& headers,
                                   std::vector<std::string> options) const {
   options.push_back("--std=c++17");
+  if (size_t at = source.find(kWish); at != std::string::npos) {
+    at += std::strlen(kWish);
+    options.push_back("--ptxas-options=" + source.substr(at, source.find_first_of(" \n", at) - at));
+  }
   return run(source, name, arch, headers, std::move(options));
 }
 

@@ -58,12 +58,20 @@ class CudaCall {
       : op_(op), loaded_(std::move(loaded)), program_(loaded_->program), binding_(binding) {
     slots_ = binding.tokens / program_.chunk + binding.sequences;
     records_ = reserve(slots_ * binding.value_heads * program_.workspace_bytes);
+    if (program_.segment) {
+      segment_slots_ = binding.tokens / program_.segment + binding.sequences;
+      // Lengths are the device's to know; no sequence is longer than this.
+      int64_t longest = binding.is_batch() ? binding.batch_tokens() : binding.tokens;
+      is_cut_ = longest > program_.segment;
+      if (is_cut_)
+        segments_ = reserve(segment_slots_ * binding.value_heads * program_.segment_bytes);
+    }
     const auto& arguments = program_.arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const KernelArgument& a = arguments[i];
       if (is_placed(i)) places_[i] = reserve(numbers_of(a) * size_of(a.result));
       int64_t shares = a.scope == ArgumentScope::head ? slots_ : binding.tokens;
-      if (is_summed(a)) partials_[i] = reserve(shares * binding.value_heads * row_of(a) * 4);
+      if (is_added_up(a)) partials_[i] = reserve(shares * binding.value_heads * row_of(a) * 4);
     }
   }
 
@@ -77,20 +85,22 @@ class CudaCall {
                 static_cast<int32_t>(binding_.heads),
                 static_cast<int32_t>(binding_.value_heads)};
     States states{parameter_of(binding_.states), binding_.states_count, binding_.states_every};
-    int64_t tokens = binding_.tokens;
+    int64_t tokens = binding_.tokens, segment = program_.segment;
     for (size_t k = 0; k < program_.kernels.size(); ++k) {
       const CudaKernel& kernel = program_.kernels[k];
       std::array<TensorParameter, kMostParameters> tensors;
       std::array<void*, kMostParameters> parameters;
       for (size_t i = 0; i < kernel.parameters.size(); ++i) {
         const std::string& name = kernel.parameters[i];
-        tensors[i].data = workspace + records_;
-        parameters[i] = name == "batch"       ? static_cast<void*>(&batch)
-                        : name == "states"    ? static_cast<void*>(&states)
-                        : name == "tokens"    ? static_cast<void*>(&tokens)
-                        : name == "slots"     ? static_cast<void*>(&slots_)
-                        : name == "workspace" ? static_cast<void*>(&tensors[i].data)
-                                              : argument(name, workspace, tensors[i]);
+        tensors[i].data = workspace + (name == "segments" ? segments_ : records_);
+        parameters[i] = name == "batch"     ? static_cast<void*>(&batch)
+                        : name == "states"  ? static_cast<void*>(&states)
+                        : name == "tokens"  ? static_cast<void*>(&tokens)
+                        : name == "slots"   ? static_cast<void*>(&slots_)
+                        : name == "segment" ? static_cast<void*>(&segment)
+                        : name == "workspace" || name == "segments"
+                            ? static_cast<void*>(&tensors[i].data)
+                            : argument(name, workspace, tensors[i]);
       }
       cuda::launch(*op_.gpu_, loaded_->functions[k], kernel.name, blocks_of(kernel), kernel.threads,
                    kernel.shared_bytes, stream, parameters.data());
@@ -102,6 +112,14 @@ class CudaCall {
     size_t at = bytes_;
     bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return at;
+  }
+
+  // Outputs of key heads leave the kernel that makes them as they are where each has one value
+  // head.
+  bool is_added_up(const KernelArgument& a) const {
+    bool direct = a.scope == ArgumentScope::token && row_of(a) % kGathered == 0 &&
+                  binding_.heads == binding_.value_heads;
+    return is_summed(a) && !direct;
   }
 
   int64_t row_of(const KernelArgument& a) const {
@@ -151,9 +169,14 @@ class CudaCall {
     if (kernel.grid == CudaGrid::chunks) return slots_ * binding_.value_heads;
     if (kernel.grid == CudaGrid::sequences)
       return binding_.sequences * binding_.value_heads * kernel.value_blocks;
+    if (kernel.grid == CudaGrid::segments || (kernel.grid == CudaGrid::maps && is_cut_))
+      return segment_slots_ * binding_.value_heads * kernel.value_blocks;
+    if (kernel.grid == CudaGrid::merge && is_cut_)
+      return binding_.sequences * binding_.value_heads * kernel.value_blocks;
+    if (kernel.grid != CudaGrid::gather) return 0;
     int64_t total = 0;
     for (const KernelArgument& a : program_.arguments)
-      if (is_summed(a)) {
+      if (is_added_up(a)) {
         int64_t of_thread = row_of(a) % kGathered == 0 ? kGathered : 1;
         total += (numbers_of(a) / of_thread + kernel.threads - 1) / kernel.threads;
       }
@@ -165,7 +188,9 @@ class CudaCall {
   const CudaProgram& program_;
   const Binding& binding_;
   int64_t slots_ = 0;
-  size_t bytes_ = 0, records_ = 0;
+  int64_t segment_slots_ = 0;
+  bool is_cut_ = false;  // a sequence may have more than one segment
+  size_t bytes_ = 0, records_ = 0, segments_ = 0;
   std::array<size_t, 64> places_{}, partials_{};
 };
 

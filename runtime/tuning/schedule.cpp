@@ -43,6 +43,7 @@ bool Schedule::set(std::string_view field, int64_t value) {
   number("warps", warps);
   number("value_block", value_block);
   number("pipeline_stages", pipeline_stages);
+  number("segment", segment);
   flag("separate_output", stages.separate_output);
   flag("distribute_inverse", stages.distribute_inverse);
   return known;

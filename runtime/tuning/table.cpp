@@ -20,8 +20,18 @@ size_t ScheduleTable::Hash::operator()(const TuningKey& key) const {
 }
 
 ScheduleTable::ScheduleTable(DeviceKind kind, const std::vector<TuningFile>& files) : kind_(kind) {
+  // A GPU adds all shapes of a problem in one order, and the first file that knows the problem says
+  // which: what another says of the other shapes counts only if it agrees.
+  struct Sums {
+    const TuningFile* file;
+    Schedule schedule;
+  };
+  std::unordered_map<TuningKey, Sums, Hash> sums;
   for (const TuningFile& file : files)
     for (const TuningEntry& entry : file.entries) {
+      const Sums& own = sums.try_emplace(entry.key, Sums{&file, entry.schedule}).first->second;
+      bool agrees = own.file == &file || own.schedule.same_sums(entry.schedule);
+      if (kind == DeviceKind::gpu && !agrees) continue;
       std::optional<Schedule>& place = entries_[entry.key][Schedules::index(entry.shape)];
       if (!place) place = entry.schedule;
     }

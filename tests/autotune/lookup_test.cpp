@@ -89,6 +89,21 @@ TEST_CASE("lookup: on a GPU all shapes add their sums in one order") {
   CHECK(found.at(kFewLong).value_block == 16);
 }
 
+TEST_CASE("lookup: on a GPU the user's order of sums holds for shapes only the shipped file has") {
+  Schedule cut{.chunk = 16, .segment = 1024}, shipped{.chunk = 16, .value_block = 32};
+  auto found = table({{entry(kKda, cut, kFewLong)}, {entry(kKda, shipped, kLong)}}, DeviceKind::gpu)
+                   .find(kKda, Direction::forward);
+  for (ShapeClass shape : {kFewLong, kLong, kShort}) CHECK(found.at(shape).segment == 1024);
+  CHECK(found.at(kLong) == cut);
+  // One that agrees stays.
+  Schedule agrees = cut;
+  agrees.value_block = 32;
+  auto both = table({{entry(kKda, cut, kFewLong)}, {entry(kKda, agrees, kLong)}}, DeviceKind::gpu)
+                  .find(kKda, Direction::forward);
+  CHECK(both.at(kLong) == agrees);
+  CHECK(both.at(kFewLong) == cut);
+}
+
 TEST_CASE("lookup: costs at most 5 microseconds, with a thousand entries too") {
   std::vector<TuningEntry> entries;
   for (int i = 0; i < 1000; ++i)

@@ -94,14 +94,16 @@ std::string Case::name() const {
                                 ", gates with resets of -1000"};
   std::string bound = p.lower_bound < 0 ? fmt::format(" >= {}", p.lower_bound) : "";
   return fmt::format(
-      "{}: gate {}{}{}, beta {}{}, chunk {}, K {}, V {}, heads {}/{}, T {}, {}{}{}{}{}", p.op,
-      gates[static_cast<int>(p.gate)], bound, p.has_A_log ? "" : " without A_log",
-      betas[static_cast<int>(p.beta)], p.l2norm ? ", l2 norm" : "", options.chunk_size, p.key_dim,
-      p.value_dim, layout.heads, layout.value_heads, fmt::join(layout.lengths, "+"),
-      stringifyPrecision(precision_of(p)).str(), kinds[static_cast<int>(inputs.gates)],
-      inputs.correlated_keys ? ", correlated keys" : "",
-      options.stages.separate_output ? ", separate output" : "",
-      options.stages.distribute_inverse ? ", inverse distributed" : "");
+             "{}: gate {}{}{}, beta {}{}, chunk {}, K {}, V {}, heads {}/{}, T {}, {}{}{}{}{}",
+             p.op, gates[static_cast<int>(p.gate)], bound, p.has_A_log ? "" : " without A_log",
+             betas[static_cast<int>(p.beta)], p.l2norm ? ", l2 norm" : "", options.chunk_size,
+             p.key_dim, p.value_dim, layout.heads, layout.value_heads,
+             fmt::join(layout.lengths, "+"), stringifyPrecision(precision_of(p)).str(),
+             kinds[static_cast<int>(inputs.gates)],
+             inputs.correlated_keys ? ", correlated keys" : "",
+             options.stages.separate_output ? ", separate output" : "",
+             options.stages.distribute_inverse ? ", inverse distributed" : "") +
+         (schedule ? fmt::format(", {}", schedule->describe()) : "");
 }
 
 namespace {
@@ -207,10 +209,10 @@ Runner runner_on(const Device& device, const Case& c) {
   return [&](GraphOp graph, const Tensors& inputs) {
     bool backward = llvm::any_of(graph.getBody().getOps<InputOp>(),
                                  [](InputOp input) { return input.getName() == "do"; });
-    Op op =
-        device.build(c.problem, {.direction = backward ? Direction::backward : Direction::forward,
-                                 .chunk = c.options.chunk_size});
-    return call(op, c.layout, inputs);
+    BuildOptions how{.direction = backward ? Direction::backward : Direction::forward,
+                     .schedule = c.schedule,
+                     .chunk = c.options.chunk_size};
+    return call(device.build(c.problem, how), c.layout, inputs);
   };
 }
 
@@ -272,17 +274,30 @@ std::vector<Result> compare_on(const Device& device, const Case& c) {
   return compare_with(c, Arithmetic::emulated, runner_on(device, c));
 }
 
-std::vector<Result> compare_decode_on(const Device& device, const Case& c) {
-  Case few = decoded(c);
-  Graphs graphs(few);
-  Tensors inputs = random_inputs(graphs.forward, few.problem, few.layout, few.inputs);
-  Tensors derived = decoder_on(device, few)(graphs.forward, inputs);
+namespace {
+
+// Outputs alone.
+std::vector<Result> compare_outputs(const Case& c, const Runner& run) {
+  Graphs graphs(c);
+  Tensors inputs = random_inputs(graphs.forward, c.problem, c.layout, c.inputs);
+  Tensors derived = run(graphs.forward, inputs);
   double scale = inputs.contains("scale") ? inputs["scale"][0] : 1;
   inputs.erase("scale");
-  auto results = judge(derived, reference::forward(reference_case(few, scale), inputs),
-                       limits_of(few, Arithmetic::emulated));
+  return judge(derived, reference::forward(reference_case(c, scale), inputs),
+               limits_of(c, Arithmetic::emulated));
+}
+
+}  // namespace
+
+std::vector<Result> compare_decode_on(const Device& device, const Case& c) {
+  Case few = decoded(c);
+  auto results = compare_outputs(few, decoder_on(device, few));
   for (Result& result : results) result.measure = "decode " + result.measure;
   return results;
+}
+
+std::vector<Result> compare_forward_on(const Device& device, const Case& c) {
+  return compare_outputs(c, runner_on(device, c));
 }
 
 std::vector<Result> finite(const Case& c) {

@@ -18,6 +18,8 @@ struct Case {
   LawFunction law;
   Problem problem;
   PipelineOptions options;  // direction is set by the checks
+  // On a device: how; its chunk and stages are the options'.
+  std::optional<Schedule> schedule;
   Layout layout;
   InputOptions inputs;
   std::string name() const;  // "kda: gate softplus, chunk 64, T = 130 + 0 + 15, ..."
@@ -39,6 +41,7 @@ std::vector<Result> compare(const Case& c, Arithmetic arithmetic);
 // starts from a given state and takes sequences of up to 8 tokens.
 std::vector<Result> compare_on(const Device& device, const Case& c);
 std::vector<Result> compare_decode_on(const Device& device, const Case& c);
+std::vector<Result> compare_forward_on(const Device& device, const Case& c);
 // No NaN or infinity in f32 emulation, forward or backward.
 std::vector<Result> finite(const Case& c);
 std::vector<Result> finite_on(const Device& device, const Case& c);

@@ -1,12 +1,14 @@
 // The device `cpu`: the conformance suite, and what only a CPU promises.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <mutex>
 
 #include "compiler/cpu/jit.h"
 #include "tests/conformance/suite.h"
 
 using namespace linnet;
+using namespace std::string_literals;
 using namespace linnet::conformance;
 using chunk::GraphOp;
 
@@ -183,6 +185,26 @@ TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers
   }
 }
 
+// Two processors of the same registers, of which one reads rows ahead (compiler/cpu/target.h).
+TEST_CASE("cpu: decode by rows and by columns gives the same bits") {
+  for (int64_t value_dim : {36, 64, 128}) {
+    CAPTURE(value_dim);
+    auto context = make_context();
+    Problem problem{.op = "kda", .key_dim = 60, .value_dim = value_dim};
+    auto module = derive(*context, ops::find("kda").define, problem, {.chunk_size = 1});
+    Layout layout{1, 2, {3, 0, 1}};
+    Tensors inputs = check::random_inputs(graph_of(*module), problem, layout, {});
+    auto run = [&](const char* cpu) {
+      return check::call(
+          cpu_device().build(problem, {.direction = Direction::decode, .target_cpu = cpu}), layout,
+          inputs);
+    };
+    Tensors rows = run("znver1"), columns = run("haswell");
+    CHECK(rows["o"] == columns["o"]);
+    CHECK(rows["final_state"] == columns["final_state"]);
+  }
+}
+
 TEST_CASE("cpu: code for a named processor uses its registers") {
   auto context = make_context();
   auto module = derive(*context, ops::find("gla").define, {.op = "gla"}, {.chunk_size = 16});
@@ -195,7 +217,7 @@ TEST_CASE("cpu: code for a named processor uses its registers") {
   CHECK(narrow.find("%ymm") != std::string::npos);
 }
 
-TEST_CASE("cpu: bf16 is for the matrix unit, where a processor has one") {
+TEST_CASE("cpu: bf16 is for the matrix unit or the dot products a processor has") {
   auto context = make_context();
   auto assembly = [&](DType dtype, const char* cpu, int64_t chunk) {
     Problem problem{.op = "kda", .dtype = dtype};
@@ -203,15 +225,48 @@ TEST_CASE("cpu: bf16 is for the matrix unit, where a processor has one") {
     return cpu::assembly_of(TileProgram(graph_of(*module), {.chunk = chunk}),
                             cpu::Target::named(cpu));
   };
-  auto uses_it = [](const std::string& text) {
-    return text.find("tdpbf16ps") != std::string::npos;
+  auto unit_of = [](const std::string& text) {
+    auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
+    return has("tdpbf16ps") ? "tiles" : has("vdpbf16ps") ? "dots" : "none";
   };
-  CHECK(uses_it(assembly(DType::bf16, "sapphirerapids", 32)));
-  CHECK(uses_it(assembly(DType::bf16, "graniterapids", 16)));
-  CHECK_FALSE(uses_it(assembly(DType::bf16, "sapphirerapids", 1)));
-  CHECK_FALSE(uses_it(assembly(DType::bf16, "znver4", 32)));
-  CHECK_FALSE(uses_it(assembly(DType::f32, "sapphirerapids", 32)));
+  CHECK(unit_of(assembly(DType::bf16, "sapphirerapids", 32)) == "tiles"s);
+  CHECK(unit_of(assembly(DType::bf16, "graniterapids", 16)) == "tiles"s);
+  CHECK(unit_of(assembly(DType::bf16, "sapphirerapids", 1)) == "none"s);
+  CHECK(unit_of(assembly(DType::bf16, "znver4", 32)) == "dots"s);
+  CHECK(unit_of(assembly(DType::bf16, "cooperlake", 16)) == "dots"s);
+  CHECK(unit_of(assembly(DType::bf16, "icelake-server", 16)) == "none"s);
+  CHECK(unit_of(assembly(DType::f32, "sapphirerapids", 32)) == "none"s);
 }
+
+#ifdef __x86_64__
+// Where there is a matrix unit as well, the tests above do not come by these.
+TEST_CASE("cpu: dot products of bf16 follow the reference") {
+  if (!__builtin_cpu_supports("avx512bf16")) {
+    MESSAGE("this processor has none");
+    return;
+  }
+  Problem problem{.op = "kda", .key_dim = 96, .value_dim = 60, .dtype = DType::bf16};
+  auto context = make_context();
+  auto module = derive(*context, ops::find("kda").define, problem, {.chunk_size = 16});
+  Layout layout{2, 2, {70, 0, 130}};
+  Tensors inputs = check::random_inputs(graph_of(*module), problem, layout, {});
+  Tensors expected = interpret(graph_of(*module), layout, inputs, Arithmetic::f64);
+  for (int64_t chunk : {16, 32, 48}) {
+    CAPTURE(chunk);
+    BuildOptions options{.target_cpu = "cooperlake"};
+    options.chunk = chunk;
+    Tensors got = check::call(cpu_device().build(problem, options), layout, inputs);
+    for (const char* name : {"o", "final_state"}) {
+      double error = 0, size = 0;
+      for (size_t i = 0; i < expected[name].size(); ++i) {
+        error += std::pow(got[name][i] - expected[name][i], 2);
+        size += std::pow(expected[name][i], 2);
+      }
+      CHECK(std::sqrt(error / size) < 0.005);
+    }
+  }
+}
+#endif
 
 // Chunks of one block, of several, and of a part of a tile.
 TEST_CASE("cpu: bf16 in chunks of any size follows the reference") {

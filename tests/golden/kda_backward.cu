@@ -56,45 +56,41 @@ LINNET_KERNEL(128) kda_backward_prepare(const Tensor<const bf16> q_tensor,
   __syncthreads();
   store_block<cta, 128>(in_record<bf16>(record, 4096), k_out_s);
   const CxK e = over_rows<CxK>(beta) * load<CxK>(k);
-  const SharedTile<float, 16, 128> e_s(shared + 21824);
-  store(e_s, e);
-  const SharedTile<float, 16, 128> gamma_s(shared + 30528);
+  const SharedTile<float, 16, 128> gamma_s(shared + 21824);
   store(gamma_s, gamma);
+  const SharedTile<float, 16, 128> e_s(shared + 30528);
+  store(e_s, e);
   const SharedTile<float, 16, 16> A_ek(shared + 512);
   // A_ek_ij = sum_d e_s_id k_jd exp(gamma_s_id - gamma_s_jd), i > j
+  const SharedTile<float, 16, 16> A_qk(shared + 2048);
+  // A_qk_ij = sum_d q_id k_jd exp(gamma_s_id - gamma_s_jd), i >= j
   __syncthreads();
-  decay_dot<cta, Precision::bf16, Triangle::strict_lower, Form::pairwise, 16>(A_ek, e_s, k, gamma_s,
-      gamma_s, 0.f, NoScratch(), NoScratch());
-  const SharedTile<float, 16, 16> Z(shared + 2048);
+  decay_dots<cta, Precision::bf16>(gamma_s, gamma_s, score<Triangle::strict_lower>(A_ek, e_s, k),
+      score<Triangle::lower>(A_qk, q, k));
+  const SharedTile<float, 16, 16> Z(shared + 3584);
   // Z = (I + A_ek)^-1
   __syncthreads();
   inverse_unit_lower<cta, Precision::tf32>(Z, A_ek);
-  const SharedTile<bf16, 16, 16> Z_s(shared + 3584);
+  const SharedTile<bf16, 16, 16> Z_s(shared + 5120);
   __syncthreads();
   store(Z_s, load<CxC>(Z));
   __syncthreads();
   store_block<cta, 16>(in_record<bf16>(record, 8192), Z_s);
   const CxK e_in = e * exp_gamma;
-  const SharedTile<bf16, 16, 128> e_in_s(shared + 512);
+  const SharedTile<bf16, 16, 128> e_in_s(shared + 3584);
   __syncthreads();
   store(e_in_s, e_in);
   __syncthreads();
   store_block<cta, 128>(in_record<bf16>(record, 8704), e_in_s);
   float* const decay = reinterpret_cast<float*>(shared + 512);
-  __syncthreads();
   fill_vector<cta, 128>(decay, [&](int i) { return exponential(gamma_last[i]); });
   __syncthreads();
   store_vector<cta>(in_record<float>(record, 12800), 1, decay, 128);
-  const SharedTile<float, 16, 16> A_qk(shared + 0);
-  // A_qk_ij = sum_d q_id k_jd exp(gamma_s_id - gamma_s_jd), i >= j
-  __syncthreads();
-  decay_dot<cta, Precision::bf16, Triangle::lower, Form::pairwise, 16>(A_qk, q, k, gamma_s, gamma_s,
-      0.f, NoScratch(), NoScratch());
   const CxV t1 = load<CxV>(do_) * scale;
-  const SharedTile<bf16, 16, 16> A_qk_s(shared + 1536);
+  const SharedTile<bf16, 16, 16> A_qk_s(shared + 0);
   __syncthreads();
   store(A_qk_s, load<CxC>(A_qk));
-  const SharedTile<bf16, 16, 128> t1_s(shared + 2304);
+  const SharedTile<bf16, 16, 128> t1_s(shared + 3584);
   store(t1_s, t1);
   __syncthreads();
   const CxV dX = product<CxV, Precision::bf16>(transposed(A_qk_s), t1_s);
@@ -237,13 +233,14 @@ LINNET_KERNEL(256) kda_backward_finish(const Tensor<const bf16> q_tensor,
     const Tensor<const bf16> k_tensor, const Tensor<const bf16> v_tensor,
     const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale,
     const Tensor<const bf16> do_tensor, const Tensor<float> dq_partial,
-    const Tensor<float> dk_partial, const Tensor<bf16> dv_tensor, const Tensor<float> dg_tensor,
-    const Tensor<bf16> dbeta_tensor, unsigned char* workspace, const Batch batch) {
+    const Tensor<bf16> dq_tensor, const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor,
+    const Tensor<bf16> dv_tensor, const Tensor<float> dg_tensor, const Tensor<bf16> dbeta_tensor,
+    unsigned char* workspace, const Batch batch) {
   using cta = Cta<8>;
   using CxC = Tile<16, 16, Columns<8>>;
   using CxK = Tile<16, 128, Columns<8>>;
   using CxV = Tile<16, 128, Columns<8>>;
-  using VxK_band = Tile<16, 128, Columns<8>>;
+  using VxK_band = Tile<32, 128, Columns<8>>;
   const Chunk chunk = find_chunk<16>(batch, blockIdx.x);
   if (chunk.rows == 0) {
     return;
@@ -276,91 +273,93 @@ LINNET_KERNEL(256) kda_backward_finish(const Tensor<const bf16> q_tensor,
   const CxC dA_qk = product<CxC, Precision::bf16>(t1_s, X);
   const CxK gate = maximum(load<CxK>(g), -128.f);
   const CxK gamma = cumsum(gate);
-  const SharedTile<float, 16, 16> dA_qk_s(shared + 38464);
-  store(dA_qk_s, dA_qk);
-  const SharedTile<float, 16, 128> gamma_s(shared + 40000);
+  const CxC t2 = product<CxC, Precision::bf16>(transposed(Y), X);
+  const CxC t3 = keep<Triangle::strict_lower>(t2);
+  const CxK e = over_rows<CxK>(beta) * load<CxK>(k);
+  const SharedTile<float, 16, 128> gamma_s(shared + 38464);
   store(gamma_s, gamma);
-  // t2_i = sum_j dA_qk_s_ij k_j exp(gamma_s_i - gamma_s_j)
+  const SharedTile<float, 16, 16> dA_qk_s(shared + 47168);
+  store(dA_qk_s, dA_qk);
+  const SharedTile<float, 16, 16> t3_s(shared + 48704);
+  store(t3_s, t3);
+  const SharedTile<float, 16, 128> e_s(shared + 50240);
+  store(e_s, e);
+  CxK t4, t5, t6, de;
+  // t4_i = sum_j dA_qk_s_ij k_j exp(gamma_s_i - gamma_s_j)
+  // t5_j = sum_i dA_qk_s_ij q_i exp(gamma_s_i - gamma_s_j)
+  // t6_j = sum_i t3_s_ij e_s_i exp(gamma_s_i - gamma_s_j)
+  // de_i = sum_j t3_s_ij k_j exp(gamma_s_i - gamma_s_j)
   __syncthreads();
-  const CxK t2 = decay_apply<CxK, cta, Precision::tf32, Side::rows, Triangle::strict_lower,
-      Form::pairwise, 16>(dA_qk_s, k, gamma_s, gamma_s, 0.f, NoScratch());
+  decay_applies<Precision::tf32>(gamma_s, gamma_s, onto_rows<Triangle::strict_lower>(t4, dA_qk_s, k),
+      onto_columns<Triangle::strict_lower>(t5, dA_qk_s, q), onto_columns<Triangle::strict_lower>(t6,
+      t3_s, e_s), onto_rows<Triangle::strict_lower>(de, t3_s, k));
   float* const diagonal = reinterpret_cast<float*>(shared + 48704);
   float* const partial = reinterpret_cast<float*>(shared + 48768);
+  __syncthreads();
   row_sums(diagonal, keep<Triangle::lower>(dA_qk) - keep<Triangle::strict_lower>(dA_qk), partial);
   __syncthreads();
-  const CxK dq = t2 + (over_rows<CxK>(diagonal) * load<CxK>(k));
-  const SharedTile<bf16, 32, 128> band(shared + 48768);
-  const CxK dq_in = streamed_product<CxK, Precision::bf16, cta, 128>(t1_s, in_record<bf16>(record,
-      17408), band);
+  const CxK dq = t4 + (over_rows<CxK>(diagonal) * load<CxK>(k));
+  const SharedTile<bf16, 32, 128> S_band(shared + 58944);
+  const SharedTile<bf16, 32, 128> dS_band(shared + 67648);
+  CxK dq_in = constant<CxK>(0.f);
+  CxK dk_out = constant<CxK>(0.f);
+  CxK de_in = constant<CxK>(0.f);
+  VxK_band ddecay_bands = constant<VxK_band>(0.f);
+  for (int row = 0; row < 128; row += 32) {
+    __syncthreads();
+    load_block<cta, 128>(S_band, in_record<bf16>(record, 17408) + row * 128, 128 - row);
+    load_block<cta, 128>(dS_band, in_record<bf16>(record, 54272) + row * 128, 128 - row);
+    commit_copies();
+    wait_for_copies();
+    __syncthreads();
+    add_band<Precision::bf16>(dq_in, t1_s, S_band, row);
+    add_band<Precision::bf16>(dk_out, transposed(X), dS_band, row);
+    add_band<Precision::bf16>(de_in, transposed(Y), S_band, row);
+    ddecay_bands = ddecay_bands + (load<VxK_band>(dS_band) * load<VxK_band>(S_band));
+  }
+  float* const ddecay = reinterpret_cast<float*>(shared + 47168);
+  column_sums(ddecay, ddecay_bands);
   const CxK exp_gamma = exponential(gamma);
   const CxK dq_2 = dq + (dq_in * exp_gamma);
-  const SharedTile<float, 16, 128> dq_2_s(shared + 48768);
+  const SharedTile<float, 16, 128> dq_2_s(shared + 0);
   __syncthreads();
   store(dq_2_s, dq_2);
   __syncthreads();
-  store_rows<cta, 16>(chunk.at(dq_partial, chunk.head), dq_partial.row_step, dq_2_s, chunk.rows, 128);
-  // t3_j = sum_i dA_qk_s_ij q_i exp(gamma_s_i - gamma_s_j)
-  const CxK t3 = decay_apply<CxK, cta, Precision::tf32, Side::columns, Triangle::strict_lower,
-      Form::pairwise, 16>(dA_qk_s, q, gamma_s, gamma_s, 0.f, NoScratch());
-  const CxK dk = t3 + (over_rows<CxK>(diagonal) * load<CxK>(q));
-  const SharedTile<bf16, 32, 128> band_2(shared + 48704);
-  const CxK dk_out = streamed_product<CxK, Precision::bf16, cta, 128>(transposed(X),
-      in_record<bf16>(record, 54272), band_2);
+  store_share<cta>(dq_tensor, dq_partial, batch, chunk, dq_2_s);
+  const CxK dk = t5 + (over_rows<CxK>(diagonal) * load<CxK>(q));
   float* const gamma_last = reinterpret_cast<float*>(shared + 0);
+  __syncthreads();
   take_row(gamma_last, gamma, 15);
   __syncthreads();
-  const CxK t4 = exponential((over_columns<CxK>(gamma_last) - gamma));
-  const CxK dk_2 = dk + (dk_out * t4);
-  const CxC t5 = product<CxC, Precision::bf16>(transposed(Y), X);
-  const CxC t6 = keep<Triangle::strict_lower>(t5);
-  const CxK e = over_rows<CxK>(beta) * load<CxK>(k);
-  const SharedTile<float, 16, 16> t6_s(shared + 512);
-  store(t6_s, t6);
-  const SharedTile<float, 16, 128> e_s(shared + 48704);
-  store(e_s, e);
-  // t7_j = sum_i t6_s_ij e_s_i exp(gamma_s_i - gamma_s_j)
-  __syncthreads();
-  const CxK t7 = decay_apply<CxK, cta, Precision::tf32, Side::columns, Triangle::strict_lower,
-      Form::pairwise, 16>(t6_s, e_s, gamma_s, gamma_s, 0.f, NoScratch());
-  const CxK dk_3 = dk_2 - t7;
-  // de_i = sum_j t6_s_ij k_j exp(gamma_s_i - gamma_s_j)
-  const CxK de = decay_apply<CxK, cta, Precision::tf32, Side::rows, Triangle::strict_lower,
-      Form::pairwise, 16>(t6_s, k, gamma_s, gamma_s, 0.f, NoScratch());
+  const CxK t7 = exponential((over_columns<CxK>(gamma_last) - gamma));
+  const CxK dk_2 = dk + (dk_out * t7);
+  const CxK dk_3 = dk_2 - t6;
   const CxK de_2 = negative(de);
-  const SharedTile<bf16, 32, 128> band_3(shared + 512);
-  const CxK de_in = streamed_product<CxK, Precision::bf16, cta, 128>(transposed(Y),
-      in_record<bf16>(record, 17408), band_3);
   const CxK de_3 = de_2 - (de_in * exp_gamma);
   const CxK dk_4 = dk_3 + (de_3 * over_rows<CxK>(beta));
   const SharedTile<float, 16, 128> dk_4_s(shared + 512);
-  __syncthreads();
   store(dk_4_s, dk_4);
   __syncthreads();
-  store_rows<cta, 16>(chunk.at(dk_partial, chunk.head), dk_partial.row_step, dk_4_s, chunk.rows, 128);
+  store_share<cta>(dk_tensor, dk_partial, batch, chunk, dk_4_s);
   const CxV dv = load<CxV>(transposed(Y)) * over_rows<CxV>(beta);
   const SharedTile<bf16, 16, 128> dv_s(shared + 512);
   __syncthreads();
   store(dv_s, dv);
   __syncthreads();
   store_rows<cta, 16>(chunk.at(dv_tensor, chunk.head), dv_tensor.row_step, dv_s, chunk.rows, 128);
-  const CxK dgamma = load<CxK>(q) * t2;
-  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t3);
-  const CxK dgamma_last = (dk_out * load<CxK>(k)) * t4;
+  const CxK dgamma = load<CxK>(q) * t4;
+  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t5);
+  const CxK dgamma_last = (dk_out * load<CxK>(k)) * t7;
   const CxK dgamma_3 = dgamma_2 - dgamma_last;
   const CxK dgamma_4 = dgamma_3 - (e * de);
-  const CxK dgamma_5 = dgamma_4 + (load<CxK>(k) * t7);
+  const CxK dgamma_5 = dgamma_4 + (load<CxK>(k) * t6);
   const CxK dexp_gamma = dq_in * load<CxK>(q);
   const CxK dexp_gamma_2 = dexp_gamma - (de_in * e);
   const CxK dgamma_6 = dgamma_5 + (dexp_gamma_2 * exp_gamma);
   float* const dgamma_last_2 = reinterpret_cast<float*>(shared + 512);
   __syncthreads();
   column_sums(dgamma_last_2, dgamma_last);
-  const VxK_band ddecay_bands = sum_of_bands<VxK_band, 128>([&](int row) { return read_block<VxK_band,
-      128>(in_record<bf16>(record, 54272) + row * 128) * read_block<VxK_band,
-      128>(in_record<bf16>(record, 17408) + row * 128); });
-  float* const ddecay = reinterpret_cast<float*>(shared + 1024);
-  column_sums(ddecay, ddecay_bands);
-  float* const decay = reinterpret_cast<float*>(shared + 1536);
+  float* const decay = reinterpret_cast<float*>(shared + 1024);
   fill_vector<cta, 128>(decay, [&](int i) { return exponential(gamma_last[i]); });
   float* const dgamma_last_3 = reinterpret_cast<float*>(shared + 0);
   __syncthreads();
@@ -398,13 +397,13 @@ LINNET_KERNEL(256) kda_backward_gather(const Tensor<float> dq_partial, const Ten
     const i64 tokens, const i64 slots) {
   using cta = Cta<8>;
   i64 block = blockIdx.x;
-  const i64 dq_blocks = blocks_for<cta>(tokens * batch.heads * 32);
+  const i64 dq_blocks = !batch.shares_heads() ? 0 : blocks_for<cta>(tokens * batch.heads * 32);
   if (block < dq_blocks) {
     gather_heads<cta, 4>(dq_tensor, dq_partial.data, block, batch, tokens, 128);
     return;
   }
   block -= dq_blocks;
-  const i64 dk_blocks = blocks_for<cta>(tokens * batch.heads * 32);
+  const i64 dk_blocks = !batch.shares_heads() ? 0 : blocks_for<cta>(tokens * batch.heads * 32);
   if (block < dk_blocks) {
     gather_heads<cta, 4>(dk_tensor, dk_partial.data, block, batch, tokens, 128);
     return;

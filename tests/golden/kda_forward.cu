@@ -51,18 +51,24 @@ LINNET_KERNEL(128) kda_prepare(const Tensor<const bf16> q_tensor, const Tensor<c
   store(e_in_s, e_in);
   __syncthreads();
   store_block<cta, 128>(in_record<bf16>(record, 512), e_in_s);
-  const SharedTile<float, 16, 128> e_s(shared + 17472);
-  store(e_s, e);
-  const SharedTile<float, 16, 128> gamma_s(shared + 26176);
+  const SharedTile<float, 16, 128> gamma_s(shared + 17472);
   store(gamma_s, gamma);
+  const SharedTile<float, 16, 128> e_s(shared + 26176);
+  store(e_s, e);
   const SharedTile<float, 16, 16> A_ek(shared + 512);
   // A_ek_ij = sum_d e_s_id k_jd exp(gamma_s_id - gamma_s_jd), i > j
+  const SharedTile<float, 16, 16> A_qk(shared + 2048);
+  // A_qk_ij = sum_d q_id k_jd exp(gamma_s_id - gamma_s_jd), i >= j
   __syncthreads();
-  decay_dot<cta, Precision::bf16, Triangle::strict_lower, Form::pairwise, 16>(A_ek, e_s, k, gamma_s,
-      gamma_s, 0.f, NoScratch(), NoScratch());
+  decay_dots<cta, Precision::bf16>(gamma_s, gamma_s, score<Triangle::strict_lower>(A_ek, e_s, k),
+      score<Triangle::lower>(A_qk, q, k));
+  const SharedTile<bf16, 16, 16> A_qk_s(shared + 3584);
+  __syncthreads();
+  store(A_qk_s, load<CxC>(A_qk));
+  __syncthreads();
+  store_block<cta, 16>(in_record<bf16>(record, 13312), A_qk_s);
   const SharedTile<float, 16, 16> Z(shared + 2048);
   // Z = (I + A_ek)^-1
-  __syncthreads();
   inverse_unit_lower<cta, Precision::tf32>(Z, A_ek);
   const SharedTile<bf16, 16, 16> Z_s(shared + 3584);
   __syncthreads();
@@ -81,16 +87,6 @@ LINNET_KERNEL(128) kda_prepare(const Tensor<const bf16> q_tensor, const Tensor<c
   store(q_in_s, q_in);
   __syncthreads();
   store_block<cta, 128>(in_record<bf16>(record, 9216), q_in_s);
-  const SharedTile<float, 16, 16> A_qk(shared + 0);
-  // A_qk_ij = sum_d q_id k_jd exp(gamma_s_id - gamma_s_jd), i >= j
-  __syncthreads();
-  decay_dot<cta, Precision::bf16, Triangle::lower, Form::pairwise, 16>(A_qk, q, k, gamma_s, gamma_s,
-      0.f, NoScratch(), NoScratch());
-  const SharedTile<bf16, 16, 16> A_qk_s(shared + 1536);
-  __syncthreads();
-  store(A_qk_s, load<CxC>(A_qk));
-  __syncthreads();
-  store_block<cta, 16>(in_record<bf16>(record, 13312), A_qk_s);
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.

@@ -74,3 +74,26 @@ TEST_CASE("runtime: four threads call one op at a time, with its workspaces and 
   }
   CHECK(wrong == 0);
 }
+
+// Whole heads in turn, or one head in parts (docs/cpu.md): neither keeps what grows with the
+// length.
+TEST_CASE("runtime: a forward of 65,536 tokens needs at most 64 MB beside its arguments") {
+  constexpr int64_t kTokens = 65536;
+  Device device = Device::open("cpu", {.threads = 2});
+  Op op = device.build({.op = "kda", .key_dim = 128, .value_dim = 128});
+  float somewhere = 0;  // nothing is read
+  for (int64_t heads : {8, 1}) {
+    CAPTURE(heads);
+    auto tensor = [&](std::initializer_list<int64_t> shape) {
+      return Tensor::dense(&somewhere, DType::f32, shape);
+    };
+    Tensor rows = tensor({1, kTokens, heads, 128});
+    std::vector<Argument> arguments = {
+        {"q", rows},    {"k", rows},
+        {"v", rows},    {"g", rows},
+        {"o", rows},    {"beta", tensor({1, kTokens, heads})},
+        {"scale", 1.f}, {"final_state", tensor({1, heads, 128, 128})}};
+    size_t bytes = op.workspace_bytes(arguments);
+    CHECK(bytes <= 64 * 1000 * 1000);
+  }
+}

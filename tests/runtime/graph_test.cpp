@@ -21,15 +21,11 @@ void driver(const char* name, Arguments... arguments) {
   CHECK_MESSAGE(reinterpret_cast<int (*)(Arguments...)>(found)(arguments...) == 0, name);
 }
 
-}  // namespace
-
-TEST_CASE(
-    "runtime: a captured call runs from its graph, again and again, with what inputs are then") {
-  LINNET_NEEDS_NVRTC();
-  if (std::getenv("LINNET_TEST_DEVICE") || std::getenv("LINNET_CUDA_DRIVER")) return;
+void run_from_graph(const Schedule& schedule, size_t launches) {
   constexpr int64_t T = 20, K = 16;
   Device device = Device::open("virtual:sm_80");
-  Op op = device.build({.op = "linear_attention", .key_dim = K, .value_dim = K});
+  Op op = device.build({.op = "linear_attention", .key_dim = K, .value_dim = K},
+                       {.schedule = schedule});
   std::vector<float> ones(T * K, 1), o(T * K);
   Buffer in = device.allocate(ones.size() * 4), out = device.allocate(o.size() * 4);
   device.write(in.data(), ones.data(), in.bytes());
@@ -49,7 +45,7 @@ TEST_CASE(
   driver("cuGraphInstantiateWithFlags", &exec, graph, 0ull);
   size_t nodes = 0;
   driver("cuGraphGetNodes", graph, static_cast<void**>(nullptr), &nodes);
-  CHECK(nodes == 2);
+  CHECK(nodes == launches);
   for (float value : {1.f, 2.f}) {
     std::vector<float> values(ones.size(), value);
     device.write(in.data(), values.data(), in.bytes());
@@ -62,4 +58,14 @@ TEST_CASE(
   driver("cuGraphExecDestroy", exec);
   driver("cuGraphDestroy", graph);
   driver("cuStreamDestroy_v2", stream);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "runtime: a captured call runs from its graph, again and again, with what inputs are then") {
+  LINNET_NEEDS_NVRTC();
+  if (std::getenv("LINNET_TEST_DEVICE") || std::getenv("LINNET_CUDA_DRIVER")) return;
+  run_from_graph({.chunk = 16}, 2);
+  run_from_graph({.chunk = 16, .segment = 16}, 4);
 }

@@ -165,7 +165,7 @@ TEST_CASE("model: counts of small runs scale to a large one exactly where the la
   const std::string even = "ld.global.f32 %f3, [%d0]; fma.rn.f32 %f0, %f3, %f1, %f0;\n";
   const CallShape large{1, 1600, 12};
   const ScaledCall scaled =
-      scale(call(even, 48, 2), call(even, 64, 2), call(even, 96, 2), large, 16);
+      scale({call(even, 48, 2), call(even, 64, 2), call(even, 96, 2)}, large, 16);
   CHECK(scaled.exact);
   const CountedCall truth = call(even, 1600, 12);
   for (size_t i = 0; i < LINNET_COUNTS; ++i) {
@@ -178,11 +178,37 @@ TEST_CASE("model: counts of small runs scale to a large one exactly where the la
   }
   // A part of a chunk does not follow the law, and neither does work that grows as the square.
   CHECK_FALSE(
-      scale(call(even, 48, 2), call(even, 64, 2), call(even, 96, 2), {1, 1601, 12}, 16).exact);
+      scale({call(even, 48, 2), call(even, 64, 2), call(even, 96, 2)}, {1, 1601, 12}, 16).exact);
   const std::string uneven =
       "mov.u32 %r5, 0;\nINNER: add.u32 %r5, %r5, 1; setp.lt.u32 %q1, %r5, %r4; @%q1 bra INNER;\n";
   const ScaledCall estimate =
-      scale(call(uneven, 48, 2), call(uneven, 64, 2), call(uneven, 96, 2), large, 16);
+      scale({call(uneven, 48, 2), call(uneven, 64, 2), call(uneven, 96, 2)}, large, 16);
   CHECK_FALSE(estimate.exact);
   CHECK(estimate.errors[0] > 0.01);
+}
+
+TEST_CASE("model: counts of a few short segments scale to many long ones") {
+  // A block for every segment and head, a turn for every chunk of it.
+  const auto call = [](const CallShape& shape) {
+    const std::string body = "ld.global.f32 %f3, [%d0]; fma.rn.f32 %f0, %f3, %f1, %f0;\n";
+    const auto blocks = static_cast<uint32_t>(shape.value_heads * shape.tokens / shape.segment);
+    return CountedCall{shape, {count(loop(body), blocks, shape.segment / 16)}};
+  };
+  const CallShape large{1, 20 * 25 * 16, 12, 25 * 16};
+  std::vector<CountedCall> calls;
+  for (const CallShape& small : small_calls(large, 16, 2)) calls.push_back(call(small));
+  CHECK(calls.size() == 5);
+  const ScaledCall scaled = scale(calls, large, 16);
+  CHECK(scaled.exact);
+  const CountedCall truth = call(large);
+  for (size_t i = 0; i < LINNET_COUNTS; ++i) {
+    CAPTURE(i);
+    if (i != LINNET_COUNT_BLOCK_CLOCKS)
+      CHECK(scaled.kernels[0].counts[i] == truth.kernels[0].counts[i]);
+  }
+  CHECK(scaled.kernels[0][LINNET_COUNT_BLOCK_CLOCKS] ==
+        doctest::Approx(truth.kernels[0][LINNET_COUNT_BLOCK_CLOCKS]).epsilon(0.01));
+  // A sequence that is not longer than a segment is not cut, and a last segment may be short.
+  CHECK(small_calls({1, 400, 12, 400}, 16, 2).size() == 3);
+  CHECK_FALSE(scale(calls, {1, 20 * 25 * 16 + 16, 12, 25 * 16}, 16).exact);
 }

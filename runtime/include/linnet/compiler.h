@@ -72,6 +72,9 @@ enum class CudaGrid {
   chunks,     // every chunk slot and value head
   sequences,  // every sequence, value head and block of value channels
   gather,     // every `threads` numbers of the outputs that are summed
+  segments,   // every segment's slot, value head and block of value channels
+  maps,       // the same, but none if no sequence has more than one segment
+  merge,      // as for sequences, but none then
 };
 
 // Numbers that a thread of a gathering kernel adds up, where rows are multiples of that; else one.
@@ -83,7 +86,8 @@ struct CudaKernel {
   int threads = 0, shared_bytes = 0, value_blocks = 1;
   // In order: "q" for an argument (struct Tensor of templates/sequence.cuh; a float if it is one of
   // the whole call), "dq.partial" for its partial sums, "workspace" (a pointer), "batch" and
-  // "states" (structs Batch and States), "tokens" and "slots" (64-bit counts).
+  // "states" (structs Batch and States), "tokens" and "slots" (64-bit counts), "segments" (a
+  // pointer to their records) and "segment" (64 bits, tokens of one).
   std::vector<std::string> parameters;
 };
 
@@ -95,6 +99,8 @@ struct CudaProgram {
   std::vector<CudaKernel> kernels;
   int64_t chunk = 0;
   int64_t workspace_bytes = 0;  // of one chunk and value head
+  int64_t segment = 0;          // tokens; 0: sequences are not cut
+  int64_t segment_bytes = 0;    // of the record of one segment and value head
 
   std::string describe() const;  // everything but the texts
   static CudaProgram parse(const std::string& description);

@@ -29,13 +29,17 @@ struct Schedule {
   // them on a CPU, 64 on a GPU.
   int64_t value_block = 0;
   int64_t pipeline_stages = 2;  // GPU: turns of a scan whose inputs are in shared memory at a time
+  // GPU, not decode: tokens of a segment, a multiple of the chunk. A sequence is cut at multiples
+  // of it from its own start, and its segments are scanned at once; 0: not cut.
+  int64_t segment = 0;
   StageOptions stages;
 
   bool operator==(const Schedule&) const = default;
   // Whether both add in the same order, so that results are the same to the bit. Sums over the
   // channels of a row go warp by warp.
   bool same_sums(const Schedule& other) const {
-    return chunk == other.chunk && warps == other.warps && stages == other.stages;
+    return chunk == other.chunk && warps == other.warps && segment == other.segment &&
+           stages == other.stages;
   }
   int fields_apart(const Schedule& other) const;  // fields that differ
   // "chunk=32 warps=8": the chunk, and what is not as above.
@@ -57,6 +61,7 @@ struct Schedule {
     call("warps", warps, d.warps);
     call("value_block", value_block, d.value_block);
     call("pipeline_stages", pipeline_stages, d.pipeline_stages);
+    call("segment", segment, d.segment);
     call("separate_output", stages.separate_output, d.stages.separate_output);
     call("distribute_inverse", stages.distribute_inverse, d.stages.distribute_inverse);
   }

@@ -1,0 +1,69 @@
+#include "compiler/cpu/states.h"
+
+namespace linnet::cpu {
+
+using chunk::Precision;
+using chunk::Tile;
+using mlir::Value;
+namespace arith = mlir::arith;
+
+Buffer States::flipped(Buffer state) {
+  int64_t stride = scratch_.padded(state.rows);
+  if (flipped_offset_ < 0) {
+    flipped_offset_ = scratch_.used();
+    scratch_.take(state.columns * stride);
+  }
+  return {scratch_.at(flipped_offset_), state.columns, state.rows, stride};
+}
+
+Buffer States::load(Tile type, const Bound& from) {
+  Buffer state = scratch_.take(type), lying = v_first_ ? flipped(state) : state;
+  tile_ops_.load_rows(from.pointer, from.step, from.storage, lying, e_.i64(lying.rows));
+  if (v_first_) tile_ops_.transpose(lying, state);
+  return state;
+}
+
+void States::store(Buffer state, const Bound& to) {
+  Buffer lying = v_first_ ? flipped(state) : state;
+  if (v_first_) tile_ops_.transpose(state, lying);
+  tile_ops_.store_rows(lying, to.pointer, to.step, to.storage, e_.i64(lying.rows));
+}
+
+void States::keep(Buffer state, Value chunk) {
+  auto& b = e_.builder();
+  auto compare = [&](arith::CmpIPredicate predicate, Value a) -> Value {
+    return b.create<arith::CmpIOp>(e_.loc(), predicate, a, e_.i64(0));
+  };
+  auto any =
+      b.create<mlir::scf::IfOp>(e_.loc(), compare(arith::CmpIPredicate::ne, asked.pointer), false);
+  mlir::OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(any.thenBlock());
+  Value left = b.create<arith::RemSIOp>(e_.loc(), chunk, asked.every);
+  auto due = b.create<mlir::scf::IfOp>(e_.loc(), compare(arith::CmpIPredicate::eq, left), false);
+  b.setInsertionPointToStart(due.thenBlock());
+  Value index = b.create<arith::DivSIOp>(e_.loc(), chunk, asked.every);
+  Value base = b.create<mlir::LLVM::IntToPtrOp>(e_.loc(), e_.pointer_type(), asked.pointer);
+  store(state, {e_.at(base, e_.mul(index, asked.step)), asked.row_step, Precision::f32});
+}
+
+bool States::can_lie_in_place(Tile type, const Bound& from) const {
+  return !v_first_ && from.storage == Precision::f32 && type.getDimSize(1) % e_.lanes() == 0;
+}
+
+Buffer States::place(Tile type, const Bound& from, const Bound& to) {
+  Buffer state = scratch_.shaped(to.pointer, type);
+  state.step = to.step;
+  auto& b = e_.builder();
+  auto number = [&](Value pointer) -> Value {
+    return b.create<mlir::LLVM::PtrToIntOp>(e_.loc(), b.getI64Type(), pointer);
+  };
+  Value elsewhere = b.create<arith::CmpIOp>(e_.loc(), arith::CmpIPredicate::ne,
+                                            number(from.pointer), number(to.pointer));
+  auto branch = b.create<mlir::scf::IfOp>(e_.loc(), elsewhere, false);
+  mlir::OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  tile_ops_.load_rows_to(from.pointer, from.step, state);
+  return state;
+}
+
+}  // namespace linnet::cpu

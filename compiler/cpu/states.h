@@ -1,0 +1,48 @@
+// States between the caller's memory and a kernel: where a loop starts from, where it ends, and
+// those in between that the caller asks for.
+#pragma once
+
+#include "compiler/cpu/scratch.h"
+#include "compiler/cpu/tile_ops.h"
+
+namespace linnet::cpu {
+
+// An argument in the caller's memory: `step` numbers from row to row.
+struct Bound {
+  mlir::Value pointer, step;
+  chunk::Precision storage;
+};
+
+class States {
+ public:
+  States(Emitter& emitter, TileOps& tile_ops, Scratch& scratch, bool v_first)
+      : e_(emitter), tile_ops_(tile_ops), scratch_(scratch), v_first_(v_first) {}
+
+  // What a kernel is told of the states between chunks: every so many chunks one is kept, `step`
+  // numbers after the last; none if the pointer is 0.
+  struct Asked {
+    mlir::Value pointer, step, every, row_step;
+  } asked;
+
+  // A tile of scratch memory with the state in it; and back.
+  Buffer load(chunk::Tile type, const Bound& from);
+  void store(Buffer state, const Bound& to);
+  // The state a chunk starts from, where the caller asked for states and this one is due.
+  void keep(Buffer state, mlir::Value chunk);
+
+  // The plain recurrence updates the state where the caller wants it, if it lies there as it does
+  // here: nothing is copied but what starts elsewhere.
+  bool can_lie_in_place(chunk::Tile type, const Bound& from) const;
+  Buffer place(chunk::Tile type, const Bound& from, const Bound& to);
+
+ private:
+  Buffer flipped(Buffer state);  // as it lies in the caller's memory if value channels come first
+
+  Emitter& e_;
+  TileOps& tile_ops_;
+  Scratch& scratch_;
+  bool v_first_;
+  int64_t flipped_offset_ = -1;
+};
+
+}  // namespace linnet::cpu
