@@ -27,6 +27,9 @@ constexpr int64_t kMostStagedBytes = 72 * 1024;
 // Loops so long that eight warps share their tiles; f32 products hold two parts of each number.
 constexpr size_t kManyOps = 45, kManySplitOps = 30;
 
+// Tiles of a loop in whose registers two blocks share a multiprocessor.
+constexpr size_t kFewTiles = 28;
+
 // The widest copies rows of this many bytes allow.
 int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
 
@@ -111,6 +114,19 @@ bool KernelEmitter::keeps_states() const {
   return is_scan_ && caller_.direction == Direction::forward;
 }
 
+// Two blocks of 256 threads have 128 registers for each: enough for loops that define few tiles,
+// where products do not split numbers. One block alone waits more than it works.
+int KernelEmitter::blocks_at_a_time() const {
+  bool wide = std::max(key_dim_, value_dim_) > 128;
+  bool two_bytes = llvm::all_of(loop_.body, [](mlir::Operation* op) {
+    auto matmul = llvm::dyn_cast<MatmulOp>(op);
+    return !matmul || bytes_of(element_of(or_f32(matmul.getPrecision()))) == 2;
+  });
+  size_t tiles =
+      llvm::count_if(homes_, [](const auto& home) { return !home.second.registers.empty(); });
+  return !is_scan_ && warps_ == 8 && !wide && two_bytes && tiles <= kFewTiles ? 2 : 1;
+}
+
 CudaKernel KernelEmitter::emit(Writer& module) {
   auto is_kept = [&](Value v) { return program_.placement(v) == Placement::workspace; };
   stores_in_workspace_ = llvm::any_of(loop_.carried(), is_kept);
@@ -164,11 +180,14 @@ CudaKernel KernelEmitter::emit(Writer& module) {
                                         "channels; value channels lie along the rows of tiles.",
                                         value_block_)
                           : "A block for every chunk and value head.");
-  module.block(fmt::format("LINNET_KERNEL({}) {}({})", kernel.threads, kernel.name, list), [&] {
-    module.line("using cta = Cta<{}>;", warps_);
-    for (const auto& [name, type] : aliases_) module.line("using {} = {};", name, type);
-    module.append(body_);
-  });
+  module.block(fmt::format("LINNET_KERNEL({}, {}) {}({})", kernel.threads, blocks_at_a_time(),
+                           kernel.name, list),
+               [&] {
+                 module.line("using cta = Cta<{}>;", warps_);
+                 for (const auto& [name, type] : aliases_)
+                   module.line("using {} = {};", name, type);
+                 module.append(body_);
+               });
   return kernel;
 }
 
