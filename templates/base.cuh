@@ -1,9 +1,10 @@
 // Number formats, lanes and small arithmetic: what every other template stands on.
 #pragma once
 
-// A kernel for blocks of some threads. Left to itself ptxas spills a few bytes to fit one more block
-// on a multiprocessor: one is what is asked for.
-#define LINNET_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+// A kernel for blocks of some threads, and how many of them a multiprocessor must have registers for
+// at a time. Left to itself ptxas spills a few bytes to fit one more.
+#define LINNET_KERNEL(threads, blocks) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks)
 
 namespace linnet {
 

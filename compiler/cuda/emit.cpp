@@ -74,8 +74,9 @@ CudaKernel write_gather(Writer& module, const std::string& name,
       "A block for every 1024 numbers of the outputs that value heads or chunks share, or 256 of "
       "those with one a head.");
   module.block(
-      fmt::format("LINNET_KERNEL(256) {}({}const Batch batch, const i64 tokens, const i64 slots)",
-                  kernel.name, list),
+      fmt::format(
+          "LINNET_KERNEL(256, 1) {}({}const Batch batch, const i64 tokens, const i64 slots)",
+          kernel.name, list),
       [&] {
         module.line("using cta = Cta<8>;");
         module.line("i64 block = blockIdx.x;");

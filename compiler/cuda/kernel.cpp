@@ -28,6 +28,9 @@ constexpr int64_t kMostStagedBytes = 72 * 1024;
 // Loops so long that eight warps share their tiles; f32 products hold two parts of each number.
 constexpr size_t kManyOps = 45, kManySplitOps = 30;
 
+// Tiles of a loop in whose registers two blocks share a multiprocessor.
+constexpr size_t kFewTiles = 28;
+
 // The widest copies rows of this many bytes allow.
 int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
 
@@ -125,6 +128,19 @@ std::string KernelEmitter::kernel_name() const {
                      segments_.part == Part::maps ? "_maps" : "");
 }
 
+// Two blocks of 256 threads have 128 registers for each: enough for loops that define few tiles,
+// where products do not split numbers. One block alone waits more than it works.
+int KernelEmitter::blocks_at_a_time() const {
+  bool wide = std::max(key_dim_, value_dim_) > 128;
+  bool two_bytes = llvm::all_of(loop_.body, [](mlir::Operation* op) {
+    auto matmul = llvm::dyn_cast<MatmulOp>(op);
+    return !matmul || bytes_of(element_of(or_f32(matmul.getPrecision()))) == 2;
+  });
+  size_t tiles =
+      llvm::count_if(homes_, [](const auto& home) { return !home.second.registers.empty(); });
+  return !is_scan_ && warps_ == 8 && !wide && two_bytes && tiles <= kFewTiles ? 2 : 1;
+}
+
 CudaKernel KernelEmitter::emit(Writer& module) {
   auto is_kept = [&](Value v) { return program_.placement(v) == Placement::workspace; };
   if (segments_.part != Part::maps) {
@@ -181,11 +197,14 @@ CudaKernel KernelEmitter::emit(Writer& module) {
                                         is_whole() ? "sequence" : "segment", value_block_,
                                         segments_.part == Part::maps ? " or others" : "")
                           : "A block for every chunk and value head.");
-  module.block(fmt::format("LINNET_KERNEL({}) {}({})", kernel.threads, kernel.name, list), [&] {
-    module.line("using cta = Cta<{}>;", warps_);
-    for (const auto& [name, type] : aliases_) module.line("using {} = {};", name, type);
-    module.append(body_);
-  });
+  module.block(fmt::format("LINNET_KERNEL({}, {}) {}({})", kernel.threads, blocks_at_a_time(),
+                           kernel.name, list),
+               [&] {
+                 module.line("using cta = Cta<{}>;", warps_);
+                 for (const auto& [name, type] : aliases_)
+                   module.line("using {} = {};", name, type);
+                 module.append(body_);
+               });
   return kernel;
 }
 

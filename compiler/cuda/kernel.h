@@ -70,6 +70,7 @@ class KernelEmitter {
 
   // kernel.cpp: the frame of a kernel, and what comes in and goes out.
   void write_signature(Writer& module, const Writer& body);
+  int blocks_at_a_time() const;  // on a multiprocessor
   void write_map();
   void write_scan();
   void write_turn();
@@ -184,6 +185,7 @@ class KernelEmitter {
   void write_products(const std::vector<mlir::Operation*>& group);
   void write_decay_dots(const std::vector<mlir::Operation*>& group);
   void write_decay_applies(const std::vector<mlir::Operation*>& group);
+  void sum_bands(chunk::ReduceOp op, const std::string& bands);
   void write_sums_over_bands(const std::vector<mlir::Operation*>& group);
 
   // A statement that reads what expressions have noted and writes `writes`.

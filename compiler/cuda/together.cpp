@@ -30,8 +30,8 @@ bool KernelEmitter::sums_bands(mlir::Operation* op) const {
   if (auto matmul = llvm::dyn_cast<MatmulOp>(op))
     return is_streamed(origin(matmul.getRhs())) && matmul.getTransposeRhs();
   auto reduce = llvm::dyn_cast<ReduceOp>(op);
-  return reduce && is_streamed(origin(reduce.getSource())) && rank(reduce) == 1 &&
-         reduce.getDims()[0] == 1;
+  if (!reduce || !is_streamed(origin(reduce.getSource()))) return false;
+  return rank(reduce) == 0 || reduce.getDims()[0] == 1;
 }
 
 // A product that takes all of a state a scan carries, in two parts of each number.
@@ -178,6 +178,20 @@ void KernelEmitter::collect_states(Value value, llvm::SetVector<Value>& states) 
   for (Value operand : value.getDefiningOp()->getOperands()) collect_states(operand, states);
 }
 
+// What is left to sum of a tile of bands.
+void KernelEmitter::sum_bands(ReduceOp op, const std::string& bands) {
+  if (rank(op) == 1) {
+    Shared to = declare_vector(op);
+    return statement(fmt::format("column_sums({}, {});", to.name, bands), {to.place});
+  }
+  Shared partial = scratch("partial", "float*", warps_ * 4);
+  std::string name = name_for(op);
+  statement(fmt::format("const float {} = total({}, {});", name, bands, partial.name),
+            {partial.place});
+  homes_[op].scalar = name;
+  memory_.release(partial.place);
+}
+
 // States lie in the workspace with their value channels first: some of them at a time go through
 // shared memory, and everything that sums over them takes its part.
 void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& group) {
@@ -194,7 +208,6 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
     if (auto matmul = llvm::dyn_cast<MatmulOp>(op))
       view(matmul.getLhs(), element_of(or_f32(matmul.getPrecision())), matmul.getTransposeLhs());
   std::vector<Shared> bands;
-  std::string list;
   for (Value state : states) {
     const std::string& element = workspace_.at(state).element;
     bands.push_back(scratch((name_of(state).empty() ? "state" : name_of(state)) + "_band",
@@ -241,8 +254,7 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
       homes_[op->getResult(0)].registers = name;
       continue;
     }
-    Shared to = declare_vector(op->getResult(0));
-    statement(fmt::format("column_sums({}, {});", to.name, name), {to.place});
+    sum_bands(llvm::cast<ReduceOp>(op), name);
   }
   bands_.clear();
   band_rows_ = 16;

@@ -11,7 +11,7 @@ using namespace linnet;
 extern __shared__ __align__(16) unsigned char shared[];
 
 // A block for every chunk and value head.
-LINNET_KERNEL(128) kda_backward_prepare(const Tensor<const bf16> q_tensor,
+LINNET_KERNEL(128, 1) kda_backward_prepare(const Tensor<const bf16> q_tensor,
     const Tensor<const bf16> k_tensor, const Tensor<const float> g_tensor,
     const Tensor<const bf16> beta_tensor, const float scale, const Tensor<const bf16> do_tensor,
     unsigned char* workspace, const Batch batch) {
@@ -103,7 +103,7 @@ LINNET_KERNEL(128) kda_backward_prepare(const Tensor<const bf16> q_tensor,
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-LINNET_KERNEL(128) kda_backward_replay(const Tensor<const bf16> v_tensor,
+LINNET_KERNEL(128, 1) kda_backward_replay(const Tensor<const bf16> v_tensor,
     const Tensor<const bf16> beta_tensor, const Tensor<const float> initial_state_tensor,
     const States states, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
@@ -162,7 +162,7 @@ LINNET_KERNEL(128) kda_backward_replay(const Tensor<const bf16> v_tensor,
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-LINNET_KERNEL(128) kda_backward_reverse(const float scale, const Tensor<const bf16> do_tensor,
+LINNET_KERNEL(128, 1) kda_backward_reverse(const float scale, const Tensor<const bf16> do_tensor,
     const Tensor<const float> dfinal_state_tensor, const Tensor<float> dinitial_state_tensor,
     const States states, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
@@ -229,7 +229,7 @@ LINNET_KERNEL(128) kda_backward_reverse(const float scale, const Tensor<const bf
 }
 
 // A block for every chunk and value head.
-LINNET_KERNEL(256) kda_backward_finish(const Tensor<const bf16> q_tensor,
+LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
     const Tensor<const bf16> k_tensor, const Tensor<const bf16> v_tensor,
     const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale,
     const Tensor<const bf16> do_tensor, const Tensor<float> dq_partial,
@@ -392,9 +392,9 @@ LINNET_KERNEL(256) kda_backward_finish(const Tensor<const bf16> q_tensor,
 }
 
 // A block for every 1024 numbers of the outputs that value heads or chunks share, or 256 of those with one a head.
-LINNET_KERNEL(256) kda_backward_gather(const Tensor<float> dq_partial, const Tensor<bf16> dq_tensor,
-    const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor, const Batch batch,
-    const i64 tokens, const i64 slots) {
+LINNET_KERNEL(256, 1) kda_backward_gather(const Tensor<float> dq_partial,
+    const Tensor<bf16> dq_tensor, const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor,
+    const Batch batch, const i64 tokens, const i64 slots) {
   using cta = Cta<8>;
   i64 block = blockIdx.x;
   const i64 dq_blocks = !batch.shares_heads() ? 0 : blocks_for<cta>(tokens * batch.heads * 32);

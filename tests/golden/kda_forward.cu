@@ -11,9 +11,9 @@ using namespace linnet;
 extern __shared__ __align__(16) unsigned char shared[];
 
 // A block for every chunk and value head.
-LINNET_KERNEL(128) kda_prepare(const Tensor<const bf16> q_tensor, const Tensor<const bf16> k_tensor,
-    const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor,
-    unsigned char* workspace, const Batch batch) {
+LINNET_KERNEL(128, 1) kda_prepare(const Tensor<const bf16> q_tensor,
+    const Tensor<const bf16> k_tensor, const Tensor<const float> g_tensor,
+    const Tensor<const bf16> beta_tensor, unsigned char* workspace, const Batch batch) {
   using cta = Cta<4>;
   using CxC = Tile<16, 16, Columns<4>>;
   using CxK = Tile<16, 128, Columns<4>>;
@@ -90,8 +90,9 @@ LINNET_KERNEL(128) kda_prepare(const Tensor<const bf16> q_tensor, const Tensor<c
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.
-LINNET_KERNEL(128) kda_scan(const Tensor<const bf16> v_tensor, const Tensor<const bf16> beta_tensor,
-    const float scale, const Tensor<const float> initial_state_tensor, const Tensor<bf16> o_tensor,
+LINNET_KERNEL(128, 1) kda_scan(const Tensor<const bf16> v_tensor,
+    const Tensor<const bf16> beta_tensor, const float scale,
+    const Tensor<const float> initial_state_tensor, const Tensor<bf16> o_tensor,
     const Tensor<float> final_state_tensor, const States states, unsigned char* workspace,
     const Batch batch) {
   using cta = Cta<4>;

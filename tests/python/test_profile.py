@@ -48,6 +48,22 @@ def test_counts_scale_exactly_and_are_what_the_whole_call_does(tmp_path):
     assert "http" not in re.sub(r"http://www.w3.org/2000/svg", "", page.split("<script")[0])  # nothing is loaded from elsewhere
 
 
+@pytest.mark.parametrize("op, direction", [("kda", "backward"), ("gated_delta_rule", "forward")])
+def test_default_kernels_meet_no_bank_conflict_and_move_few_bytes_twice(op, direction, tmp_path):
+    result = profile(op, "--device", "virtual:sm_90", "--direction", direction, "--tokens", "64", "--heads", "1", "--whole", "--json",
+                     tmp_path=tmp_path)
+    assert result.returncode == 0, result.stderr
+    kernels = json.loads(result.stdout)["kernels"]
+    assert len(kernels) == (2 if direction == "forward" else 4)  # no gather where heads are not shared
+    for kernel in kernels:
+        counted = kernel["counted"]
+        assert counted["wavefronts"] == counted["wavefronts_minimum"] > 0, kernel["kernel"]
+        needed = counted["compulsory_bytes_read"] + counted["compulsory_bytes_written"]
+        in_maps = kernel["kernel"].endswith(("prepare", "finish"))  # two blocks of value channels read a scan's records
+        moved = 32 * (counted["load_sectors"] + counted["store_sectors"])
+        assert needed <= moved <= (1.1 if in_maps else 1.8) * needed, kernel["kernel"]
+
+
 def test_another_gpu_is_modelled_from_the_same_counts(tmp_path):
     def on(gpu):
         result = profile("gla", *SMALL, "--tokens", "4096", "--heads", "16", "--json", "--gpu", gpu, tmp_path=tmp_path)
