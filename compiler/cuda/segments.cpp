@@ -117,7 +117,7 @@ CudaKernel KernelEmitter::emit_merge(Writer& module) {
       "state, one after another.");
   module.block(
       fmt::format(
-          "LINNET_KERNEL({}) {}(const Tensor<const {}> {}_tensor, float* segments, const i64 "
+          "LINNET_KERNEL({}, 1) {}(const Tensor<const {}> {}_tensor, float* segments, const i64 "
           "segment, const Batch batch)",
           kernel.threads, kernel.name, element_of(initial.storage), initial.name),
       [&] {
