@@ -13,17 +13,10 @@
 
 using namespace linnet;
 using chunk::Precision;
+using testing::everything;
+using testing::gpu;
 
 namespace {
-
-// LINNET_TEST_DEVICE, or a virtual one.
-const Device& gpu() {
-  const char* chosen = std::getenv("LINNET_TEST_DEVICE");
-  static const Device device = Device::open(chosen ? chosen : "virtual:sm_80");
-  return device;
-}
-
-bool everything() { return std::getenv("LINNET_TEST_ALL"); }
 
 void hold(const std::vector<check::Result>& results) {
   for (const check::Result& result : results) {

@@ -13,16 +13,10 @@
 
 using namespace linnet;
 using chunk::Precision;
+using testing::everything;
+using testing::gpu;
 
 namespace {
-
-const Device& gpu() {
-  const char* chosen = std::getenv("LINNET_TEST_DEVICE");
-  static const Device device = Device::open(chosen ? chosen : "virtual:sm_80");
-  return device;
-}
-
-bool everything() { return std::getenv("LINNET_TEST_ALL"); }
 
 const Schedule kCut{.chunk = 16, .segment = 32};
 

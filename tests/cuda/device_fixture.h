@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "linnet/device.h"
 #include "linnet/error.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/nvrtc.h"
@@ -27,13 +28,22 @@ inline bool can_compile() {
 #define LINNET_NEEDS_NVRTC() \
   if (!::linnet::testing::can_compile()) return
 
-// The device these tests run on: LINNET_TEST_DEVICE, or a virtual one.
-inline std::shared_ptr<cuda::Device> test_device() {
+// The device these tests run on: LINNET_TEST_DEVICE, or a virtual one; as the driver layer and as
+// callers have it.
+inline std::string test_device_name() {
   const char* chosen = std::getenv("LINNET_TEST_DEVICE");
-  static std::shared_ptr<cuda::Device> device =
-      cuda::Device::open(chosen ? chosen : "virtual:sm_80");
+  return chosen ? chosen : "virtual:sm_80";
+}
+inline std::shared_ptr<cuda::Device> test_device() {
+  static std::shared_ptr<cuda::Device> device = cuda::Device::open(test_device_name());
   return device;
 }
+inline const Device& gpu() {
+  static const Device device = Device::open(test_device_name());
+  return device;
+}
+
+inline bool everything() { return std::getenv("LINNET_TEST_ALL"); }
 
 // Runs `kernel(const float* in..., float* out)` in one block.
 inline std::vector<float> run_kernel(const std::string& source, int warps, int shared_bytes,
