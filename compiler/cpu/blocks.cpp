@@ -164,7 +164,7 @@ Values BlockEvaluator::sum(mlir::Operation* op, bool subtract, const Block& bloc
 // sums += (-) lhs rhs: one scalar of the left times one vector of the right at a time, skipping
 // what is known zero.
 Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const Block& block) {
-  constexpr int64_t kUnroll = 2, kChains = 4;
+  constexpr int64_t kChains = 4;
   Value left = program_.origin(op.getLhs()), right = program_.origin(op.getRhs());
   Buffer a = memory_.buffer_of(left);
   Buffer b = op.getTransposeRhs() ? memory_.transposed(right) : memory_.buffer_of(right);
@@ -208,15 +208,7 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     sums[0] = e_.fadd(e_.fadd(chains[0], chains[1]), e_.fadd(chains[2], chains[3]));
     from = whole;
   }
-  int64_t even = from + (to - from) / kUnroll * kUnroll;
-  if (even > from)
-    sums = e_.loop(e_.i64(from), e_.i64(even), kUnroll, sums, [&](Value k, const Values& acc) {
-      Values next = acc;
-      for (int64_t u = 0; u < kUnroll; ++u) next = step(e_.add(k, u), next);
-      return next;
-    });
-  for (int64_t k = even; k < to; ++k) sums = step(e_.i64(k), sums);
-  return sums;
+  return e_.loop_by_two(from, to, sums, step);
 }
 
 Values BlockEvaluator::decay_mask(DecayMaskOp op, const Block& block) {

@@ -209,4 +209,14 @@ Value Emitter::tanh(Value x) {
   return b_.create<mlir::math::CopySignOp>(loc(), y, x);
 }
 
+Values Emitter::loop_by_two(int64_t from, int64_t to, Values values,
+                            llvm::function_ref<Values(Value, const Values&)> step) {
+  int64_t even = from + (to - from) / 2 * 2;
+  if (even > from)
+    values = loop(i64(from), i64(even), 2, values, [&](Value k, const Values& so_far) {
+      return step(add(k, 1), step(add(k, int64_t(0)), so_far));
+    });
+  return even < to ? step(i64(even), values) : values;
+}
+
 }  // namespace linnet::cpu

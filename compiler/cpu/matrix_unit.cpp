@@ -184,7 +184,6 @@ Value MatrixUnit::pairs(Value numbers) {
 
 // One pair of the left times a vector of pairs of the right at a time.
 void MatrixUnit::dots(const Product& p, const Block& block) {
-  constexpr int64_t kUnroll = 2;
   auto number = [&](const Buffer& buffer, Value row, Value column) {
     return e_.at(buffer.pointer, e_.add(e_.mul(row, buffer.stride), column));
   };
@@ -220,14 +219,7 @@ void MatrixUnit::dots(const Product& p, const Block& block) {
     }
     return so_far;
   };
-  int64_t even = from + (to - from) / kUnroll * kUnroll;
-  if (even > from)
-    sums = e_.loop(e_.i64(from), e_.i64(even), kUnroll, sums, [&](Value k, const Values& so_far) {
-      Values next = so_far;
-      for (int64_t u = 0; u < kUnroll; ++u) next = step(e_.add(k, u), next);
-      return next;
-    });
-  for (int64_t k = even; k < to; ++k) sums = step(e_.i64(k), sums);
+  sums = e_.loop_by_two(from, to, sums, step);
 
   for (int64_t i = 0; i < block.rows; ++i)
     for (int64_t v = 0; v < block.vectors; ++v)
