@@ -34,6 +34,8 @@ std::vector<Step> steps(const Problem& problem, const PipelineOptions& options) 
   if (options.chunk_size == 1) then("decode", [] { return decode(); });
   then("stabilise", [=] { return stabilise(problem); });
   then("split-stages", [=] { return split_stages(options.stages); });
+  if (options.direction == Direction::backward)
+    then("order-sums", [] { return order_sums(); }, /*tidy=*/false);
   then("set-precision", [=] { return set_precision(problem); }, /*tidy=*/false);
   return list;
 }

@@ -64,6 +64,14 @@ __device__ inline f16 from_f32<f16>(float x) {
   return y;
 }
 
+// The same pointer or 64-bit number, as one that the compiler has not seen before: addresses made of
+// it are made where they are used, instead of waiting in registers since they were made for others.
+template <class T>
+__device__ inline T anew(T x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
+
 // Two neighbours in one register, the first in the lower half.
 template <class T>
 __device__ inline u32 pack(float first, float second);

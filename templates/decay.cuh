@@ -232,6 +232,7 @@ __device__ inline void apply_through(T& y, W weight, X vectors, G own, G other, 
 template <Side S, Triangle Kept, class T, class M, class X>
 struct Adjoint {
   using Result = T;
+  static constexpr Side kSide = S;
   T& y;
   M matrix;
   X vectors;
@@ -276,6 +277,8 @@ __device__ inline Adjoint<Side::columns, Kept, T, M, X> onto_columns(T& y, M mat
 template <Precision P, class G, class A, class... Rest>
 __device__ inline void apply_pairs(G rows, G columns, A adjoint, Rest... rest) {
   using T = typename A::Result;
+  constexpr bool kAllRows = A::kSide == Side::rows && ((Rest::kSide == Side::rows) && ...);
+  constexpr bool kAllColumns = A::kSide == Side::columns && ((Rest::kSide == Side::columns) && ...);
   bool same = rows.data == columns.data;  // known to the compiler
   T own_rows = load<T>(rows), own_columns = load<T>(columns);
 #pragma unroll
@@ -299,7 +302,9 @@ __device__ inline void apply_pairs(G rows, G columns, A adjoint, Rest... rest) {
             if (same) behind = -before;
             float none = same ? before : 0.f;
             int i = T::row(m, e);
-            decay[e] = decay_of<P>(j + c < i ? before : j + c > i ? behind : none);
+            bool is_before = (same || !kAllColumns) && j + c < i;
+            bool is_behind = (same || !kAllRows) && j + c > i;
+            decay[e] = decay_of<P>(is_before ? before : is_behind ? behind : none);
           }
           adjoint.add(m, n, j, c, decay);
           (rest.add(m, n, j, c, decay), ...);

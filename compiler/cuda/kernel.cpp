@@ -12,15 +12,16 @@ using mlir::Value;
 namespace {
 
 // What the emitted text uses of the templates, and must not name otherwise.
-const char* kReserved[] = {
-    "batch",       "chunk",     "column_sums", "constant", "cta",       "cumsum",
-    "decay_apply", "decay_dot", "decay_mask",  "generate", "group",     "i",
-    "keep",        "lane",      "load",        "map",      "pack",      "place_row",
-    "product",     "quad",      "record",      "round_to", "row",       "row_sums",
-    "sequence",    "shared",    "shuffle",     "sigmoid",  "softplus",  "store",
-    "take_row",    "total",     "transposed",  "warp",     "workspace", "element",
-    "maximum",     "states",    "own_states",  "negative", "quotient",  "at_least",
-    "choose",      "rounded",   "dot",         "segment",  "segments",  "own_segment"};
+const char* kReserved[] = {"batch",    "chunk",       "column_sums", "constant",   "cta",
+                           "cumsum",   "decay_apply", "decay_dot",   "decay_mask", "generate",
+                           "group",    "i",           "keep",        "lane",       "load",
+                           "map",      "pack",        "place_row",   "product",    "quad",
+                           "record",   "round_to",    "row",         "row_sums",   "sequence",
+                           "shared",   "shuffle",     "sigmoid",     "softplus",   "store",
+                           "take_row", "total",       "transposed",  "warp",       "workspace",
+                           "element",  "maximum",     "states",      "own_states", "negative",
+                           "quotient", "at_least",    "choose",      "rounded",    "dot",
+                           "segment",  "segments",    "own_segment", "anew"};
 
 // Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
 constexpr int64_t kMostStagedBytes = 72 * 1024;
@@ -74,7 +75,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
   names_.insert(std::begin(kReserved), std::end(kReserved));
   body_order_ = updates_last();
   if (segments_.part == Part::maps) set_segments();
-  if (!is_tight_) bring_together();
+  is_tight_ ? free_registers_early() : bring_together();
 }
 
 // A state is updated in place: whatever else reads it comes first.
@@ -424,9 +425,9 @@ void KernelEmitter::load_token_input(InputOp input) {
   Shared to = declare_tile(value, element, false, name_for(value));
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
   statement(
-      fmt::format("load_rows<cta, {}>({}, {}{}, {}.row_step, chunk.rows, {});",
-                  copy_bytes(a.row * bytes_of(element)), to.name, rows_of(a),
-                  sliced ? " + sequence.first_value" : "", tensor(a),
+      fmt::format("load_rows<cta, {}>({}, {}{}, {}, chunk.rows, {});",
+                  copy_bytes(a.row * bytes_of(element)), to.name, unseen(rows_of(a)),
+                  sliced ? " + sequence.first_value" : "", unseen(tensor(a) + ".row_step"),
                   sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
       {to.place});
 }
@@ -441,6 +442,11 @@ void KernelEmitter::load_row(InputOp input, const Argument& a) {
                 padded(length(input)), to.name, rows_of(a), sliced ? " + sequence.first_value" : "",
                 sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
             {to.place});
+}
+
+// Addresses of tiles that are loaded several times do not wait in registers in between.
+std::string KernelEmitter::unseen(const std::string& text) const {
+  return is_tight_ ? fmt::format("anew({})", text) : text;
 }
 
 std::string KernelEmitter::record(Value value) {
@@ -466,7 +472,7 @@ void KernelEmitter::load_stored_tile(Value value, const Stored& stored) {
   bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
   if (!sliced)
     return statement(fmt::format("load_block<cta, {}>({}, {}, {});", stored.stride, to.name,
-                                 record(value), stored.rows),
+                                 unseen(record(value)), stored.rows),
                      {to.place});
   std::string first = "sequence.first_value";
   if (stored.flipped)

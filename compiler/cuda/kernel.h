@@ -95,7 +95,8 @@ class KernelEmitter {
   const Argument& argument(llvm::StringRef name) const;
   std::string tensor(const Argument& argument);   // its parameter, noted as used
   std::string rows_of(const Argument& argument);  // its first row of this chunk
-  bool keeps_states() const;        // hands out the states between chunks if the caller wants them
+  bool keeps_states() const;  // hands out the states between chunks if the caller wants them
+  std::string unseen(const std::string& text) const;
   std::string record(Value value);  // a stored value's place in this chunk's record
 
   // segments.cpp: what is different for a scan of segments.
@@ -130,7 +131,7 @@ class KernelEmitter {
   std::string precision_of(chunk::MatmulOp op) const;
   bool joins_a_sum(mlir::Operation* op) const;
   std::string broadcast(chunk::BroadcastOp op);
-  bool is_uniform(Value value);  // the same number everywhere
+  bool is_uniform(Value value) const;  // the same number everywhere
   std::string uniform(Value value);
   bool is_inlined(mlir::Operation* op) const;
   bool is_streamed(Value value) const;  // a tile too large for shared memory: read in bands
@@ -150,10 +151,13 @@ class KernelEmitter {
   // Shared memory for a tile, if need be in place of one that is read latest.
   Range allocate(int64_t bytes);
   bool make_room();
+  void free_registers_early();
+  void collect_sources(mlir::Operation* op, llvm::DenseSet<mlir::Operation*>& sources) const;
   bool can_be_had_again(Value value);
   bool can_be_scaled_in_place(chunk::DecayDotOp op);
   void fetch_again(Value value);
-  bool is_loaded(Value value);  // an input, or another loop's: loaded if it is not there
+  bool is_made_again(mlir::Operation* op) const;
+  bool is_loaded(Value value) const;  // an input, or another loop's: loaded if it is not there
   size_t next_use(Value value, size_t after);
   std::string fresh(const std::string& wish);
   std::string name_for(Value value);

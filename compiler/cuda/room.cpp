@@ -38,16 +38,72 @@ size_t KernelEmitter::next_use(Value value, size_t after) {
   return next;
 }
 
-bool KernelEmitter::is_loaded(Value value) {
+// The ops of this loop whose results an op reads, by itself or through what is put together in it.
+void KernelEmitter::collect_sources(mlir::Operation* op,
+                                    llvm::DenseSet<mlir::Operation*>& sources) const {
+  for (Value operand : op->getOperands()) {
+    mlir::Operation* source = origin(operand).getDefiningOp();
+    if (!source || !llvm::is_contained(loop_.body, source)) continue;
+    is_inlined(source) ? collect_sources(source, sources) : void(sources.insert(source));
+  }
+}
+
+// A sum or another cheap op comes where it is the last to read some tile, if it can: in
+// the order of the graph the terms of a long sum would all wait in registers for its last ones.
+void KernelEmitter::free_registers_early() {
+  using Ops = llvm::DenseSet<mlir::Operation*>;
+  llvm::DenseMap<mlir::Operation*, Ops> sources;
+  llvm::DenseMap<mlir::Operation*, mlir::Operation*> last_reader;
+  for (mlir::Operation* op : body_order_) {
+    if (is_inlined(op)) continue;
+    collect_sources(op, sources[op]);
+    for (mlir::Operation* source : sources[op]) last_reader[source] = op;
+  }
+  std::vector<mlir::Operation*> order;
+  for (mlir::Operation* op : body_order_) {
+    bool is_dear = llvm::isa<MatmulOp, DecayDotOp, DecayApplyOp, InverseUnitLowerOp>(op);
+    size_t place = order.size();
+    if (!is_dear && !is_inlined(op)) {
+      const Ops& own = sources[op];
+      auto behind = [&](auto matches) {
+        return order.rend() - std::find_if(order.rbegin(), order.rend(), matches);
+      };
+      size_t least = behind([&](mlir::Operation* o) { return own.contains(o); });
+      for (mlir::Operation* source : own) {
+        if (!is_tile(source->getResult(0)) || last_reader[source] != op) continue;
+        size_t freed = behind([&](mlir::Operation* o) { return sources[o].contains(source); });
+        place = std::min(place, std::max(least, freed));
+      }
+    }
+    order.insert(order.begin() + place, op);
+  }
+  body_order_ = order;
+}
+
+bool KernelEmitter::is_loaded(Value value) const {
   if (rank(value) != 2 || is_streamed(value)) return false;
   if (auto input = value.getDefiningOp<InputOp>()) return input.getScope() == Scope::token;
   auto loop = program_.loop_of(value);
   return loop && *loop != loop_index_;
 }
 
+// Where there is little room, a loaded tile times a number or a vector is not worth its registers.
+bool KernelEmitter::is_made_again(mlir::Operation* op) const {
+  Value result = op->getResult(0);
+  if (!is_tight_ || !is_tile(result)) return false;
+  if (!llvm::isa<mlir::arith::MulFOp, mlir::arith::MaximumFOp>(op)) return false;
+  for (mlir::Operation* user : result.getUsers())
+    if (llvm::isa<YieldOp, OutputOp>(user)) return false;
+  return llvm::all_of(op->getOperands(), [&](Value operand) {
+    return is_loaded(origin(operand)) || is_uniform(operand) ||
+           operand.getDefiningOp<BroadcastOp>();
+  });
+}
+
 bool KernelEmitter::can_be_had_again(Value value) {
+  mlir::Operation* op = value.getDefiningOp();
   return !named_.contains(value) && rank(value) == 2 &&
-         (is_loaded(value) || !homes_[value].registers.empty());
+         (is_loaded(value) || !homes_[value].registers.empty() || (op && is_made_again(op)));
 }
 
 namespace {

@@ -239,7 +239,7 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
     body_.line("__syncthreads();");
     for (auto [state, band] : llvm::zip(states, bands))
       body_.line("load_block<cta, {0}>({1}, {2} + row * {0}, {3} - row);",
-                 workspace_.at(state).stride, band.name, record(state), value);
+                 workspace_.at(state).stride, band.name, unseen(record(state)), value);
     body_.line("commit_copies();");
     body_.line("wait_for_copies();");
     body_.line("__syncthreads();");

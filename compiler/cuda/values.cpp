@@ -87,7 +87,7 @@ bool KernelEmitter::is_streamed(Value value) const {
 bool KernelEmitter::is_inlined(mlir::Operation* op) const {
   if (llvm::isa<arith::ConstantOp>(op) || is_passed(op)) return true;
   if (op->getBlock() == &program_.graph().getBody().front()) return false;
-  if (joins_a_sum(op)) return true;
+  if (joins_a_sum(op) || is_made_again(op)) return true;
   if (llvm::isa<MatmulOp>(op)) return false;
   Value result = op->getResult(0);
   if (is_streamed(result)) return true;  // only ever summed, band by band
@@ -269,7 +269,7 @@ std::string KernelEmitter::view(Value value, const std::string& element, bool fl
   return shared.flipped != flip ? fmt::format("transposed({})", shared.name) : shared.name;
 }
 
-bool KernelEmitter::is_uniform(Value value) {
+bool KernelEmitter::is_uniform(Value value) const {
   value = origin(value);
   mlir::Operation* op = value.getDefiningOp();
   if (!op) return false;

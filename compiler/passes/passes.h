@@ -22,6 +22,8 @@ std::unique_ptr<mlir::Pass> stabilise(const Problem& problem);
 
 // Top level ops -> map / scan / map stages.
 std::unique_ptr<mlir::Pass> split_stages(StageOptions options);
+// The terms of a sum in the order in which their factors are there.
+std::unique_ptr<mlir::Pass> order_sums();
 // Says where values are rounded: operands of products, inputs, outputs, and what is stored between
 // stages.
 std::unique_ptr<mlir::Pass> set_precision(const Problem& problem);

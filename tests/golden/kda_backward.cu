@@ -326,16 +326,16 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   store(dq_2_s, dq_2);
   __syncthreads();
   store_share<cta>(dq_tensor, dq_partial, batch, chunk, dq_2_s);
-  const CxK dk = t5 + (over_rows<CxK>(diagonal) * load<CxK>(q));
   float* const gamma_last = reinterpret_cast<float*>(shared + 0);
   __syncthreads();
   take_row(gamma_last, gamma, 15);
   __syncthreads();
   const CxK t7 = exponential((over_columns<CxK>(gamma_last) - gamma));
-  const CxK dk_2 = dk + (dk_out * t7);
-  const CxK dk_3 = dk_2 - t6;
   const CxK de_2 = negative(de);
   const CxK de_3 = de_2 - (de_in * exp_gamma);
+  const CxK dk = (over_rows<CxK>(diagonal) * load<CxK>(q)) + t5;
+  const CxK dk_2 = dk + (dk_out * t7);
+  const CxK dk_3 = dk_2 - t6;
   const CxK dk_4 = dk_3 + (de_3 * over_rows<CxK>(beta));
   const SharedTile<float, 16, 128> dk_4_s(shared + 512);
   store(dk_4_s, dk_4);
@@ -348,14 +348,9 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   __syncthreads();
   store_rows<cta, 16>(chunk.at(dv_tensor, chunk.head), dv_tensor.row_step, dv_s, chunk.rows, 128);
   const CxK dgamma = load<CxK>(q) * t4;
-  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t5);
   const CxK dgamma_last = (dk_out * load<CxK>(k)) * t7;
-  const CxK dgamma_3 = dgamma_2 - dgamma_last;
-  const CxK dgamma_4 = dgamma_3 - (e * de);
-  const CxK dgamma_5 = dgamma_4 + (load<CxK>(k) * t6);
   const CxK dexp_gamma = dq_in * load<CxK>(q);
   const CxK dexp_gamma_2 = dexp_gamma - (de_in * e);
-  const CxK dgamma_6 = dgamma_5 + (dexp_gamma_2 * exp_gamma);
   float* const dgamma_last_2 = reinterpret_cast<float*>(shared + 512);
   __syncthreads();
   column_sums(dgamma_last_2, dgamma_last);
@@ -365,6 +360,11 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   __syncthreads();
   fill_vector<cta, 128>(dgamma_last_3,
       [&](int i) { return (dgamma_last_2[i] + (ddecay[i] * decay[i])); });
+  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t5);
+  const CxK dgamma_3 = dgamma_2 - dgamma_last;
+  const CxK dgamma_4 = dgamma_3 + (load<CxK>(k) * t6);
+  const CxK dgamma_5 = dgamma_4 - (e * de);
+  const CxK dgamma_6 = dgamma_5 + (dexp_gamma_2 * exp_gamma);
   __syncthreads();
   const CxK dgamma_7 = dgamma_6 + place_row<CxK>(dgamma_last_3, 15);
   const CxK dgate = cumsum<Direction::reverse, Own::included>(dgamma_7);
