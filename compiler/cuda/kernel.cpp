@@ -327,6 +327,7 @@ void KernelEmitter::write_turn() {
     position_ = i;
     named_.clear();
     if (!is_written_with_another(op)) write_op(op);
+    named_.clear();
     if (!only_maps) store_results(op->getResult(0));
     bool more = i + 1 < body_order_.size() && is_written_with_another(body_order_[i + 1]);
     if (!more) finish_values(i);
