@@ -2,11 +2,13 @@
 
     .venv/bin/python python/bench/transformers_layers.py [--tokens 2048] [--threads 2] [--layers-only]
 
-A Qwen3-Next with the real sizes of a linear-attention layer's heads, few layers and random weights. Times are the best
-of the runs.
+A Qwen3-Next with the real sizes of a linear-attention layer's heads, few layers and random weights. Both take turns,
+the better of two runs each; times are the medians of the turns, a ratio that of one turn, the median again: machines
+change their speed while they run.
 """
 
 import argparse
+import statistics
 import time
 
 import torch
@@ -14,13 +16,23 @@ import torch
 import linnet.integrations.transformers as integration
 
 
-def best(work, runs):
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times) * 1e3
+def time_of(work):
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e3
+
+
+def in_turns(work, turns):
+    """Times without Linnet and with it, in milliseconds, of as many turns."""
+    pairs = []
+    for turn in range(turns + 1):
+        pair = []
+        for enabled in (False, True):
+            (integration.enable if enabled else integration.disable)()
+            pair.append(min(time_of(work), time_of(work)))  # the other's memory and caches are not ours
+        if turn > 0:  # the first compiles
+            pairs.append(pair)
+    return pairs
 
 
 def make_model():
@@ -37,7 +49,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--layers-only", action="store_true", help="without the whole model")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -63,18 +75,14 @@ def main():
     rows = {"the operation, prefill": operation, f"{len(layers)} linear layers, prefill": linear_layers}
     if not options.layers_only:
         rows |= {"the model, prefill": lambda: model(text), "the model, 16 tokens after 64": decode}
-    times = {}
-    with torch.no_grad():
-        for enabled in (False, True):
-            (integration.enable if enabled else integration.disable)()
-            for name, work in rows.items():
-                work()  # compiles
-                times[name, enabled] = best(work, options.runs)
-    integration.disable()
     print(f"{options.tokens} tokens, {options.threads} threads{'':<14}transformers    Linnet")
-    for name in rows:
-        theirs, ours = times[name, False], times[name, True]
-        print(f"{name:<32}{theirs:>10.1f} ms{ours:>7.1f} ms  {theirs / ours:.1f}x")
+    with torch.no_grad():
+        for name, work in rows.items():
+            pairs = in_turns(work, options.turns)
+            theirs, ours = (statistics.median(column) for column in zip(*pairs))
+            ratio = statistics.median(a / b for a, b in pairs)
+            print(f"{name:<32}{theirs:>10.1f} ms{ours:>7.1f} ms  {ratio:.1f}x", flush=True)
+    integration.disable()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The devices tensors run on, and ops built for them, each made at first use."""
 
 import functools
+import math
 import os
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from . import _C
 from ._interpreter import Interpreter
 
+_TORCH = os.path.dirname(torch.__file__)
 _devices = {}
 schedules = {}  # by direction, what linnet.schedule() insists on
 _forgotten = []  # what a forked process inherits has lost its threads, and is kept from being torn down
@@ -48,11 +50,26 @@ def name_for(tensor, asked):
 
 
 def _open(name):
-    """The device of that name; the CPU has as many threads as torch uses, unless LINNET_THREADS says otherwise."""
+    """The device of that name; the CPU runs on torch's own threads, or on as many as LINNET_THREADS says.
+
+    Threads of ours beside torch's would share the cores with them: torch's look for work for milliseconds after each of
+    its ops.
+    """
     if name not in _devices:
-        threads = 0 if os.environ.get("LINNET_THREADS") else torch.get_num_threads()
-        _devices[name] = _C.Device(name, threads)
+        own = bool(os.environ.get("LINNET_THREADS"))
+        _devices[name] = _C.Device(name, 0 if own else torch.get_num_threads(), "" if own else _TORCH)
     return _devices[name]
+
+
+LARGE = 1 << 20  # numbers of a tensor
+
+
+def empty(shape, dtype):
+    """A tensor on the CPU; a large one in memory that is kept for the next when it is gone: new memory comes page by
+    page, and costs as much as filling it."""
+    if math.prod(shape) < LARGE:
+        return torch.empty(shape, dtype=dtype)
+    return torch.utils.dlpack.from_dlpack(_open("cpu").make_result(tuple(shape), name_of(dtype)))
 
 
 @functools.lru_cache(maxsize=None)

@@ -12,8 +12,6 @@ final states and the states at the start of every `states_every` tokens, the las
 backward gives the gradients of the tensors that are wanted, in order.
 """
 
-import math
-
 import torch
 
 from . import _device
@@ -233,21 +231,12 @@ def _define(schema, kernel, fake):
     torch.library.register_fake(f"linnet::{name}", fake, lib=_LIBRARY)
 
 
-_LARGE = 1 << 20  # numbers of a tensor
-
-
 def _room(built, value, state=None):
     """new_empty for results like these; those on the CPU that are large get memory that is kept from call to call."""
-    if value.numel() < _LARGE and (state is None or state.numel() < _LARGE) or not getattr(built, "on_cpu", False):
+    large = value.numel() >= _device.LARGE or (state is not None and state.numel() >= _device.LARGE)
+    if not large or not getattr(built, "on_cpu", False):
         return torch.Tensor.new_empty
-
-    def empty(like, shape, dtype=None):
-        if math.prod(shape) < _LARGE:
-            return like.new_empty(shape, dtype=dtype)
-        made = built.device.make_result(tuple(shape), _device.name_of(dtype or like.dtype))
-        return torch.utils.dlpack.from_dlpack(made)
-
-    return empty
+    return lambda like, shape, dtype=None: _device.empty(shape, dtype or like.dtype)
 
 
 def _chunk_for(states_every):

@@ -134,10 +134,13 @@ PYBIND11_MODULE(_C, m) {
                              [](const Buffer& b) { return std::bit_cast<uintptr_t>(b.data()); })
       .def_property_readonly("bytes", &Buffer::bytes);
   py::class_<Device>(m, "Device", "Where ops run.")
-      .def(py::init([](const std::string& name, int threads) {
-             return Device::open(name, {.threads = threads});
+      .def(py::init([](const std::string& name, int threads, const std::string& openmp) {
+             auto pool = openmp.empty() ? nullptr : openmp_pool(threads, openmp);
+             return Device::open(name, {.threads = threads, .pool = pool});
            }),
-           py::arg("name") = "cpu", py::arg("threads") = 0)
+           py::arg("name") = "cpu", py::arg("threads") = 0, py::arg("openmp") = "",
+           "openmp: run on the threads of the OpenMP runtime with this in its path, if it is "
+           "loaded.")
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("threads", &Device::threads)
       .def("allocate", &Device::allocate, py::arg("bytes"))

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "linnet/pool.h"
+#include "runtime/cpu/shares.h"
 
 namespace linnet {
 
@@ -20,7 +21,7 @@ void pause() {
 
 class Threads : public Pool {
  public:
-  explicit Threads(int count) : count_(count), shares_(count) {
+  explicit Threads(int count) : shares_(count) {
     for (int i = 1; i < count; ++i) threads_.emplace_back([this, i] { serve(i); });
   }
   ~Threads() override {
@@ -32,20 +33,15 @@ class Threads : public Pool {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  int workers() const override { return count_; }
+  int workers() const override { return shares_.workers(); }
 
   void run(int64_t tasks, Task task, void* context) override {
-    if (count_ == 1 || tasks <= 1) {
+    if (workers() == 1 || tasks <= 1) {
       for (int64_t i = 0; i < tasks; ++i) task(context, i, 0);
       return;
     }
     std::lock_guard one(caller_);
-    task_ = task;
-    context_ = context;
-    for (int i = 0; i < count_; ++i) {
-      shares_[i].next.store(tasks * i / count_, std::memory_order_relaxed);
-      shares_[i].end = tasks * (i + 1) / count_;
-    }
+    shares_.deal(tasks, task, context);
     {
       // Under the lock, so that a thread about to sleep does not miss it.
       std::lock_guard lock(sleep_);
@@ -53,7 +49,7 @@ class Threads : public Pool {
                   std::memory_order_release);
     }
     if (sleepers_.load() > 0) wake_.notify_all();
-    work(0);
+    shares_.work(0);
     // Nobody enters any more; a thread that did not wake in time is not waited for.
     turn_.fetch_and(~kOpen, std::memory_order_acq_rel);
     for (int looks = 0; turn_.load(std::memory_order_acquire) % kOpen > 0; ++looks)
@@ -61,19 +57,6 @@ class Threads : public Pool {
   }
 
  private:
-  // A thread takes its own share first, the same in every call, so that what it left in its caches
-  // is of use; then what others have not come to.
-  void work(int worker) {
-    for (int i = 0; i < count_; ++i) {
-      Share& share = shares_[(worker + i) % count_];
-      for (;;) {
-        int64_t index = share.next.fetch_add(1, std::memory_order_relaxed);
-        if (index >= share.end) break;
-        task_(context_, index, worker);
-      }
-    }
-  }
-
   // How often an idle thread looks for work before it sleeps: some tens of microseconds.
   static constexpr int kLooks = 2000;
 
@@ -93,20 +76,14 @@ class Threads : public Pool {
       seen = now / kTurn;
       while (now / kTurn == seen && now & kOpen)
         if (turn_.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
-          work(worker);
+          shares_.work(worker);
           turn_.fetch_sub(1, std::memory_order_release);
           break;
         }
     }
   }
 
-  struct alignas(64) Share {
-    std::atomic<int64_t> next = 0;
-    int64_t end = 0;
-  };
-
-  const int count_;
-  std::vector<Share> shares_;
+  Shares shares_;
   std::vector<std::thread> threads_;
   std::mutex caller_, sleep_;
   std::condition_variable wake_;
@@ -115,8 +92,6 @@ class Threads : public Pool {
   // The number of the call, whether threads may enter it, and how many are in it.
   static constexpr uint64_t kOpen = 1 << 16, kTurn = 1 << 17;
   std::atomic<uint64_t> turn_ = 0;
-  Task task_ = nullptr;
-  void* context_ = nullptr;
 };
 
 }  // namespace

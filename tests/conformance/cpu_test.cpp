@@ -1,4 +1,5 @@
 // The device `cpu`: the conformance suite, and what only a CPU promises.
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -84,6 +85,16 @@ TEST_CASE("cpu: the caller's pool gives the same bits") {
   auto pool = std::make_shared<BackwardPool>();
   other_device_agrees(cpu_device(1), Device::open("cpu", {.pool = pool}));
   CHECK(pool->runs > 0);
+}
+TEST_CASE("cpu: threads of OpenMP give the same bits") {
+  if (!dlopen("libgomp.so.1", RTLD_NOW)) {
+    MESSAGE("no libgomp.so.1 here");
+    return;
+  }
+  auto pool = openmp_pool(2);
+  REQUIRE(pool);
+  CHECK(pool->workers() == 2);
+  other_device_agrees(cpu_device(1), Device::open("cpu", {.pool = pool}));
 }
 TEST_CASE("cpu: prefill, then decode, equals decode token by token") {
   decode_continues_prefill(cpu_device());

@@ -203,3 +203,28 @@ def test_import_is_quick_and_loads_no_compiler():
                               env=os.environ).stdout.split() for _ in range(2)]
     assert min(float(ms) for ms, _ in results) < 150
     assert all(loaded == "False" for _, loaded in results)
+
+
+COUNT_THREADS = """
+import os, torch
+torch.set_num_threads(2)
+a = torch.randn(512, 512)
+a @ a  # torch's threads are there
+import linnet
+def count(): return len(os.listdir("/proc/self/task"))
+before = count()
+x = [torch.randn(1, 300, 4, 32) for _ in range(3)]
+linnet.chunk_delta_rule(*x, torch.rand(1, 300, 4))
+print(count() - before)
+"""
+
+
+@pytest.mark.parametrize("own", (False, True))
+def test_calls_run_on_the_threads_torch_has(own):
+    """Unless LINNET_THREADS asks for threads of Linnet's own: one more for two."""
+    environment = {name: x for name, x in os.environ.items() if name != "LINNET_THREADS"}
+    if own:
+        environment["LINNET_THREADS"] = "2"
+    done = subprocess.run([sys.executable, "-c", COUNT_THREADS], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == (1 if own else 0)

@@ -1,5 +1,8 @@
 // Devices and ops as a caller opens and builds them.
+#include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -46,6 +49,35 @@ TEST_CASE("runtime: buffers are aligned, and an op outlives its device") {
               {"scale", 1.f},
               {"o", Tensor::dense(o.data(), DType::f32, {1, 5, 1, 16})}});
   for (int t = 0; t < 5; ++t) CHECK(o[t * 16] == 16.f * static_cast<float>(t + 1));
+}
+
+TEST_CASE("runtime: a pool of OpenMP's threads runs every task once") {
+  if (!dlopen("libgomp.so.1", RTLD_NOW)) {
+    MESSAGE("no libgomp.so.1 here");
+    return;
+  }
+  constexpr int64_t kTasks = 1000;
+  struct Counts {
+    std::atomic<int> done[kTasks] = {}, busy[3] = {}, wrong = 0;
+  } counts;
+  auto pool = openmp_pool(3);
+  REQUIRE(pool);
+  auto task = [](void* context, int64_t index, int worker) {
+    auto& c = *static_cast<Counts*>(context);
+    if (worker < 0 || worker >= 3 || c.busy[worker]++ != 0) ++c.wrong;
+    ++c.done[index];
+    --c.busy[worker];
+  };
+  for (int64_t tasks : {kTasks, int64_t{2}, int64_t{1}, int64_t{0}})
+    pool->run(tasks, task, &counts);
+  for (int64_t i = 0; i < kTasks; ++i) CHECK(counts.done[i] == (i == 0 ? 3 : i == 1 ? 2 : 1));
+  CHECK(counts.wrong == 0);
+  // In a forked process OpenMP's threads are gone.
+  pid_t child = fork();
+  if (child == 0) _exit(openmp_pool(3) ? 1 : 0);
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("runtime: four threads call one op at a time, with its workspaces and later kernels") {

@@ -17,6 +17,7 @@ import sys
 import torch
 
 from .. import chunk_gated_delta_rule, chunk_kda, fused_recurrent_gated_delta_rule, fused_recurrent_kda
+from .._device import empty
 
 _OURS = {  # what transformers looks up -> what it gets
     "chunk_kda": chunk_kda,
@@ -136,7 +137,7 @@ def _conv_switch(theirs):
         gradients = torch.is_grad_enabled() and any(
             x is not None and x.requires_grad for x in (tokens, weight, bias))
         in_place = activation in ("silu", "swish") and not gradients
-        out = torch.empty_like(tokens)
+        out = torch.empty_like(tokens) if gradients else empty(tokens.shape, tokens.dtype)
         # A block of tokens stays in the cache from its first tap to its activation.
         block = tokens.shape[1] if gradients else 128
         for start in range(0, tokens.shape[1], block):

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace linnet {
 
@@ -20,5 +21,11 @@ class Pool {
 // Threads of our own; the caller's thread is one of them. Idle threads look for work for a moment,
 // then sleep. Calls from several threads at once are run one after the other.
 std::shared_ptr<Pool> make_pool(int threads);
+
+// The threads of the OpenMP runtime that this process has loaded (GCC's, LLVM's or Intel's), for
+// callers whose own work runs on them: its idle threads look for work for milliseconds, in which
+// others wait for their cores. `where` is part of the path of the one to take, if there are
+// several. Null if there is none, and in a forked process.
+std::shared_ptr<Pool> openmp_pool(int threads, const std::string& where = "");
 
 }  // namespace linnet
