@@ -1,7 +1,5 @@
 #include "compiler/cuda/kernel.h"
 
-#include <numeric>
-
 #include "linnet/error.h"
 
 namespace linnet::cuda {
@@ -23,17 +21,11 @@ const char* kReserved[] = {"batch",    "chunk",       "column_sums", "constant",
                            "quotient", "at_least",    "choose",      "rounded",    "dot",
                            "segment",  "segments",    "own_segment", "anew"};
 
-// Shared memory two stages of a scan may take; with more, few blocks share a multiprocessor.
-constexpr int64_t kMostStagedBytes = 72 * 1024;
-
 // Loops so long that eight warps share their tiles; f32 products hold two parts of each number.
 constexpr size_t kManyOps = 45, kManySplitOps = 30;
 
 // Tiles of a loop in whose registers two blocks share a multiprocessor.
 constexpr size_t kFewTiles = 28;
-
-// The widest copies rows of this many bytes allow.
-int64_t copy_bytes(int64_t row_bytes) { return std::gcd<int64_t>(row_bytes, 16); }
 
 }  // namespace
 
@@ -76,31 +68,6 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
   body_order_ = updates_last();
   if (segments_.part == Part::maps) set_segments();
   is_tight_ ? free_registers_early() : bring_together();
-}
-
-// A state is updated in place: whatever else reads it comes first.
-std::vector<mlir::Operation*> KernelEmitter::updates_last() const {
-  llvm::DenseSet<Value> kept;
-  for (Value next : loop_.next()) kept.insert(origin(next));
-  auto only_updates = [&](mlir::Operation* op, const llvm::DenseSet<mlir::Operation*>& updates) {
-    Value value = op->getResult(0);
-    if (!in_registers_flipped(value) || axes_of(value.getType())[0] != Axis::key) return false;
-    if (program_.placement(value) == Placement::workspace) return false;
-    bool used = kept.contains(value);
-    for (mlir::Operation* user : value.getUsers()) {
-      if (llvm::isa<YieldOp>(user)) continue;
-      if (!updates.contains(user)) return false;
-      used = true;
-    }
-    return used;
-  };
-  llvm::DenseSet<mlir::Operation*> updates;
-  for (mlir::Operation* op : llvm::reverse(loop_.body))
-    if (is_scan_ && only_updates(op, updates)) updates.insert(op);
-  std::vector<mlir::Operation*> order, last;
-  for (mlir::Operation* op : loop_.body) (updates.contains(op) ? last : order).push_back(op);
-  order.insert(order.end(), last.begin(), last.end());
-  return order;
 }
 
 const Argument& KernelEmitter::argument(llvm::StringRef name) const {
@@ -228,93 +195,6 @@ void KernelEmitter::write_map() {
   write_turn();
 }
 
-// The copies of a turn as a function of its number. Written before anything else has a place:
-// stages begin where shared memory does.
-void KernelEmitter::write_fetch() {
-  Writer outer;
-  std::swap(outer, body_);
-  base_ = "stage";
-  load_inputs();
-  std::swap(outer, body_);
-  base_ = "shared";
-  stage_bytes_ = memory_.most_used();
-  stages_ = 2 * stage_bytes_ <= kMostStagedBytes ? program_.schedule().pipeline_stages : 1;
-  if (stages_ > 1) {
-    memory_ = {};
-    memory_.allocate(stages_ * stage_bytes_);
-  } else {  // a turn's inputs make room for others when they were read
-    for (auto& [value, home] : homes_)
-      for (Shared& shared : home.shared) shared.kept = false;
-  }
-  body_.block(
-      "const auto fetch = [&](i64 turn)",
-      [&] {
-        auto is_fetched = [&](Value v) { return !v.getDefiningOp<InputOp>() && rank(v) > 0; };
-        write_start_of_turn(llvm::any_of(values_read(), is_fetched));
-        body_.append(outer);
-        body_.line("commit_copies();");
-      },
-      ";");
-}
-
-void KernelEmitter::write_start_of_turn(bool needs_record) {
-  bool reverse = loop_.order == Order::reverse;
-  body_.line("const Chunk chunk = sequence.chunk({});",
-             reverse ? "sequence.chunks() - 1 - turn" : "turn");
-  if (stages_ > 1)
-    body_.line("unsigned char* const stage = shared + turn % {} * {};", stages_, stage_bytes_);
-  else
-    body_.line("unsigned char* const stage = shared;");
-  if (needs_record)
-    body_.line("unsigned char* const record = workspace + chunk.slot * {};",
-               workspace_.bytes_per_slot());
-}
-
-void KernelEmitter::write_scan() {
-  write_find();
-  if (caller_.direction == Direction::decode) body_.line("if (sequence.slot < 0) return;");
-  write_fetch();
-  std::vector<std::string> fetched;
-  std::swap(fetched, declarations_);
-  load_shared_arguments();
-  for (auto [argument, init] : llvm::zip(loop_.carried(), loop_.init())) {
-    auto input = origin(init).getDefiningOp<InputOp>();
-    if (!input) throw InternalError("cuda: a scan starts from something that is not an input");
-    write_start(argument, input);
-  }
-  if (keeps_states()) body_.line("const auto own_states = sequence.own(states);");
-  // One turn more than there are chunks: the first does nothing but fetch.
-  bool ahead = stages_ > 1;
-  std::string first = is_whole() ? "0" : "sequence.begin";
-  std::string end = is_whole() ? "sequence.chunks()" : "sequence.end";
-  std::string start = !ahead ? first : is_whole() ? "-1" : first + " - 1";
-  body_.block(fmt::format("for (i64 turn = {}; turn < {}; ++turn)", start, end), [&] {
-    body_.line("__syncthreads();");
-    if (ahead) {
-      body_.line("if (turn + 1 < {}) fetch(turn + 1);", end);
-      body_.line("else commit_copies();");
-      body_.line("if (turn < {}) continue;", first);
-      body_.line("wait_for_copies<1>();");
-    } else {
-      body_.line("fetch(turn);");
-      body_.line("wait_for_copies();");
-    }
-    body_.line("__syncthreads();");
-    memory_.waited();
-    write_start_of_turn(stores_in_workspace_ || llvm::any_of(values_read(), [&](Value v) {
-                          return !v.getDefiningOp<InputOp>() && rank(v) == 0;
-                        }));
-    for (const std::string& line : fetched) body_.line("{}", line);
-    if (keeps_states()) write_states(homes_[loop_.carried()[0]].registers);
-    load_scalars();
-    write_turn();
-    for (auto [argument, next] : llvm::zip(loop_.carried(), loop_.next()))
-      if (origin(next) != argument)
-        statement(fmt::format("{} = {};", homes_[argument].registers, tile(next)));
-  });
-  write_end();
-}
-
 // One chunk: the ops run, and what others need goes out.
 void KernelEmitter::write_turn() {
   bool only_maps = segments_.part == Part::maps;
@@ -337,231 +217,6 @@ void KernelEmitter::write_turn() {
     Value value = origin(output.getValue());
     if (output.getScope() != Scope::sequence && is_last_loop() && !program_.loop_of(value))
       store_output(output, value);
-  }
-}
-
-// Everything this loop reads that it does not compute.
-std::vector<Value> KernelEmitter::values_read() const {
-  llvm::SetVector<Value> values;
-  auto note = [&](Value value) {
-    value = origin(value);
-    if (auto input = value.getDefiningOp<InputOp>()) {
-      if (input.getScope() != Scope::sequence) values.insert(value);
-      return;
-    }
-    auto loop = program_.loop_of(value);
-    if (loop && *loop != loop_index_) values.insert(value);
-  };
-  bool only_maps = segments_.part == Part::maps;
-  for (mlir::Operation* op : only_maps ? segments_.map->update : loop_.body)
-    llvm::for_each(op->getOperands(), note);
-  if (is_last_loop() && !only_maps)
-    for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
-      if (origin(output.getValue()).getDefiningOp<InputOp>()) note(output.getValue());
-  return {values.begin(), values.end()};
-}
-
-// Numbers and vectors that are the same for every chunk.
-void KernelEmitter::load_shared_arguments() {
-  std::string head = is_scan_ ? "sequence.head" : "chunk.head";
-  for (Value value : values_read()) {
-    auto input = value.getDefiningOp<InputOp>();
-    if (!input || input.getScope() == Scope::token) continue;
-    const Argument& a = argument(input.getName());
-    std::string own =
-        a.key_heads ? fmt::format("{} / (batch.value_heads / batch.heads)", head) : head;
-    if (a.scope == Scope::constant) {  // a parameter
-      used_arguments_.insert(a.name);
-      names_.insert(a.name);
-      homes_[value].scalar = a.name;
-    } else if (rank(value) == 0) {
-      std::string name = name_for(value);
-      body_.line("const float {} = to_f32(*{}.of_head({}));", name, tensor(a), own);
-      homes_[value].scalar = name;
-    } else {
-      Shared to = declare_vector(value);
-      statement(fmt::format("load_vector<cta, {0}>({1}, {2}.of_head({3}), 1, {0});", a.row, to.name,
-                            tensor(a), own),
-                {to.place});
-    }
-  }
-}
-
-void KernelEmitter::load_inputs() {
-  for (Value value : values_read()) {
-    auto input = value.getDefiningOp<InputOp>();
-    if (input && input.getScope() != Scope::token) continue;
-    if (!input && (is_streamed(value) || rank(value) == 0)) continue;
-    if (is_tight_ && rank(value) == 2 && memory_.most_used() > kMostSharedBytes / 2) continue;
-    input ? load_token_input(input) : load_stored(value);
-  }
-}
-
-// Numbers of the chunk's record, one for every thread.
-void KernelEmitter::load_scalars() {
-  for (Value value : values_read()) {
-    if (value.getDefiningOp<InputOp>() || rank(value) != 0) continue;
-    std::string name = name_for(value);
-    body_.line("const float {} = *{};", name, record(value));
-    homes_[value].scalar = name;
-  }
-}
-
-std::string KernelEmitter::rows_of(const Argument& a) {
-  bool by_key = a.key_heads && !a.is_output;
-  return fmt::format("chunk.at({}, {})", tensor(a), by_key ? "chunk.key_head" : "chunk.head");
-}
-
-void KernelEmitter::load_token_input(InputOp input) {
-  const Argument& a = argument(input.getName());
-  Value value = input;
-  if (is_step_) return load_row(input, a);
-  if (rank(value) == 1) {
-    Shared to = declare_vector(value);
-    return statement(fmt::format("load_vector<cta, {}>({}, {}, {}.row_step, chunk.rows);", chunk_,
-                                 to.name, rows_of(a), tensor(a)),
-                     {to.place});
-  }
-  std::string element = element_of(a.storage);
-  Shared to = declare_tile(value, element, false, name_for(value));
-  bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
-  statement(
-      fmt::format("load_rows<cta, {}>({}, {}{}, {}, chunk.rows, {});",
-                  copy_bytes(a.row * bytes_of(element)), to.name, unseen(rows_of(a)),
-                  sliced ? " + sequence.first_value" : "", unseen(tensor(a) + ".row_step"),
-                  sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
-      {to.place});
-}
-
-// All of a token: as it lies in memory.
-void KernelEmitter::load_row(InputOp input, const Argument& a) {
-  std::string element = element_of(a.storage);
-  Shared to = declare_vector(input, element);
-  bool sliced = has_axis(input.getType(), Axis::value);
-  statement(fmt::format(
-                "load_row<cta, {}, {}>({}, {}{}, {});", copy_bytes(a.row * bytes_of(element)),
-                padded(length(input)), to.name, rows_of(a), sliced ? " + sequence.first_value" : "",
-                sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)),
-            {to.place});
-}
-
-// Addresses of tiles that are loaded several times do not wait in registers in between.
-std::string KernelEmitter::unseen(const std::string& text) const {
-  return is_tight_ ? fmt::format("anew({})", text) : text;
-}
-
-std::string KernelEmitter::record(Value value) {
-  const Stored& stored = workspace_.at(value);
-  return fmt::format("in_record<{}>(record, {})", stored.element, stored.offset);
-}
-
-void KernelEmitter::load_stored(Value value) {
-  const Stored& stored = workspace_.at(value);
-  if (rank(value) == 1) {
-    Shared to = declare_vector(value);
-    statement(fmt::format("load_vector<cta, {0}>({1}, {2}, 1, {0});", tile_of(value).getDimSize(0),
-                          to.name, record(value)),
-              {to.place});
-  } else {
-    load_stored_tile(value, stored);
-  }
-}
-
-// In a scan, of a tile with value channels only this block's.
-void KernelEmitter::load_stored_tile(Value value, const Stored& stored) {
-  Shared to = declare_tile(value, stored.element, stored.flipped, name_for(value));
-  bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
-  if (!sliced)
-    return statement(fmt::format("load_block<cta, {}>({}, {}, {});", stored.stride, to.name,
-                                 unseen(record(value)), stored.rows),
-                     {to.place});
-  std::string first = "sequence.first_value";
-  if (stored.flipped)
-    statement(fmt::format("load_rows<cta, 16>({0}, {1} + {2} * {3}, {3}, {4} - {2}, {3});", to.name,
-                          record(value), first, stored.stride, stored.rows),
-              {to.place});
-  else
-    statement(fmt::format("load_rows<cta, 16>({0}, {1} + {2}, {3}, {4}, {3} - {2});", to.name,
-                          record(value), first, stored.stride, stored.rows),
-              {to.place});
-}
-
-void KernelEmitter::store_results(Value value) {
-  if (program_.placement(value) == Placement::workspace) store_to_workspace(value);
-  for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
-    if (output.getScope() != Scope::sequence && origin(output.getValue()) == value)
-      store_output(output, value);
-}
-
-void KernelEmitter::store_to_workspace(Value value) {
-  const Stored& stored = workspace_.at(value);
-  if (rank(value) == 0) {
-    std::string text = number(value);
-    return statement(fmt::format("if (threadIdx.x == 0) *{} = {};", record(value), text));
-  }
-  if (rank(value) == 1) {
-    std::string from = vector(value);
-    return statement(fmt::format("store_vector<cta>({}, 1, {}, {});", record(value), from,
-                                 tile_of(value).getDimSize(0)));
-  }
-  if (stored.flipped) {  // as it is in registers
-    std::string from = tile(value);
-    return statement(
-        fmt::format("write_block<{0}>({1} + sequence.first_value * {0}, {2}, {3} - "
-                    "sequence.first_value);",
-                    stored.stride, record(value), from, stored.rows));
-  }
-  std::string from = view(value, stored.element);
-  statement(fmt::format("store_block<cta, {}>({}, {});", stored.stride, record(value), from));
-}
-
-void KernelEmitter::store_output(OutputOp output, Value value) {
-  const Argument& a = argument(output.getName());
-  if (a.scope == Scope::head) return store_head_output(a, value);
-  if (is_step_) {
-    if (!in_registers_flipped(value)) throw InternalError("cuda: a token leaves a step");
-    std::string from = tile(value);
-    return statement(
-        fmt::format("store_column({} + sequence.first_value, {}, {} - sequence.first_value);",
-                    rows_of(a), from, a.row));
-  }
-  std::string element = a.is_summed() ? "float" : element_of(a.storage);
-  if (rank(value) == 1) {
-    std::string from = vector(value);
-    return statement(fmt::format("store_vector<cta>({}, {}.row_step, {}, chunk.rows);", rows_of(a),
-                                 tensor(a), from));
-  }
-  bool sliced = is_scan_ && has_axis(value.getType(), Axis::value);
-  std::string from = view(value, element);
-  if (a.is_direct())
-    return statement(
-        fmt::format("store_share<cta>({}_tensor, {}, batch, chunk, {});", a.name, tensor(a), from));
-  statement(fmt::format(
-      "store_rows<cta, {}>({}{}, {}.row_step, {}, chunk.rows, {});",
-      copy_bytes(a.row * bytes_of(element)), rows_of(a), sliced ? " + sequence.first_value" : "",
-      tensor(a), from,
-      sliced ? fmt::format("{} - sequence.first_value", a.row) : std::to_string(a.row)));
-}
-
-// One share for every chunk; they are added up by the gathering kernel.
-void KernelEmitter::store_head_output(const Argument& a, Value value) {
-  if (is_scan_) throw InternalError("cuda: a scan makes a result of a head");
-  std::string at = fmt::format("{}.data + chunk.slot * {}", tensor(a), a.row);
-  if (rank(value) == 0) {
-    std::string text = number(value);
-    return statement(fmt::format("if (threadIdx.x == 0) *({}) = {};", at, text));
-  }
-  std::string from = vector(value);
-  statement(fmt::format("store_vector<cta>({}, 1, {}, {});", at, from, a.row));
-}
-
-void KernelEmitter::zero_head_outputs() {
-  for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>()) {
-    if (output.getScope() != Scope::head) continue;
-    auto loop = program_.loop_of(output.getValue());
-    if ((loop ? *loop : program_.loops().size() - 1) != loop_index_) continue;
-    const Argument& a = argument(output.getName());
-    body_.line("zero_slot<cta>({}.data + chunk.slot * {}, {});", tensor(a), a.row, a.row);
   }
 }
 

@@ -68,15 +68,23 @@ class KernelEmitter {
   bool is_tile(Value value) const;
   int64_t length(Value value) const;  // of a vector
 
-  // kernel.cpp: the frame of a kernel, and what comes in and goes out.
-  void write_signature(Writer& module, const Writer& body);
+  // kernel.cpp: the frame of a kernel.
   int blocks_at_a_time() const;  // on a multiprocessor
   void write_map();
-  void write_scan();
   void write_turn();
-  void write_fetch();
   std::string kernel_name() const;
+  bool is_last_loop() const { return loop_index_ + 1 == program_.loops().size(); }
+  const Argument& argument(llvm::StringRef name) const;
+  std::string tensor(const Argument& argument);  // its parameter, noted as used
+  bool keeps_states() const;  // hands out the states between chunks if the caller wants them
+
+  // scan.cpp
+  void write_scan();
+  void write_fetch();
   void write_start_of_turn(bool needs_record);
+  std::vector<mlir::Operation*> updates_last() const;
+
+  // transfers.cpp: what comes in and goes out.
   void load_shared_arguments();
   void load_inputs();
   void load_scalars();
@@ -89,13 +97,8 @@ class KernelEmitter {
   void store_output(chunk::OutputOp output, Value value);
   void store_head_output(const Argument& argument, Value value);
   void zero_head_outputs();
-  std::vector<mlir::Operation*> updates_last() const;
   std::vector<Value> values_read() const;
-  bool is_last_loop() const { return loop_index_ + 1 == program_.loops().size(); }
-  const Argument& argument(llvm::StringRef name) const;
-  std::string tensor(const Argument& argument);   // its parameter, noted as used
   std::string rows_of(const Argument& argument);  // its first row of this chunk
-  bool keeps_states() const;  // hands out the states between chunks if the caller wants them
   std::string unseen(const std::string& text) const;
   std::string record(Value value);  // a stored value's place in this chunk's record
 
