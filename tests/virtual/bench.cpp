@@ -1,7 +1,10 @@
 // Speed of the executor on one host core: warp instructions and mma.sync per second.
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <ctime>
 
+#include "exec/mma_arithmetic.h"
 #include "ptx_runner.h"
 
 using namespace linnet::vgpu;
@@ -91,6 +94,13 @@ int main() {
   print("shared memory, checks off", measure(shared, OpClass::Other, 10000, false), false);
   print("global memory, checks on", measure(global, OpClass::Other, 10000, true), false);
   print("global memory, checks off", measure(global, OpClass::Other, 10000, false), false);
-  print("mma.sync.m16n8k16 bf16, hardware rounding", measure(mma, OpClass::Mma, 8000, true), true);
+  int ways = 0;
+  const MmaWay* way = mma_ways(ways);
+  for (int i = 0; i < ways; ++i) {
+    choose_mma_way(way[i]);
+    print(
+        fmt::format("mma.sync.m16n8k16 bf16 as the hardware, {} bits", way[i].vector_bits).c_str(),
+        measure(mma, OpClass::Mma, 8000, true), true);
+  }
   return 0;
 }

@@ -117,10 +117,18 @@ void mma_hardware_reference(MmaTile& tile, const MmaRounding& rounding) {
   }
 }
 
+namespace {
+auto& fast_way() {
+  static int count = 0;
+  static auto multiply = mma_ways(count)->multiply;
+  return multiply;
+}
+}  // namespace
+
+void choose_mma_way(const MmaWay& way) { fast_way() = way.multiply; }
+
 void mma_hardware(MmaTile& tile, const MmaRounding& rounding) {
-  int count = 0;
-  static const auto fast = mma_ways(count)->multiply;
-  if (!fast(tile, rounding)) mma_hardware_reference(tile, rounding);
+  if (!fast_way()(tile, rounding)) mma_hardware_reference(tile, rounding);
 }
 
 void mma_exact(MmaTile& tile) {

@@ -42,12 +42,14 @@ void find_exponents_b(MmaTile& tile);
 void mma_hardware(MmaTile& tile, const MmaRounding& rounding);
 // The same rule written plainly in double; what the fast one falls back to and is tested against.
 void mma_hardware_reference(MmaTile& tile, const MmaRounding& rounding);
-// The ways of mma_hardware this processor has, by the bits of their vectors; for tests.
+// The ways of mma_hardware this processor has, by the bits of their vectors, the widest first.
 struct MmaWay {
   int vector_bits;
   bool (*multiply)(MmaTile&, const MmaRounding&);  // false: the tile is left to the reference
 };
 const MmaWay* mma_ways(int& count);
+// Takes another than the widest; nothing may run. For benchmarks.
+void choose_mma_way(const MmaWay& way);
 // Products and sums in double, rounded once.
 void mma_exact(MmaTile& tile);
 
