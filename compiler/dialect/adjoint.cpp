@@ -68,6 +68,9 @@ void adjoint_of_decay_apply(DecayApplyOp op, Value g, Builder& b, AddGradient ad
 
 void adjoint_of_decay_mask(DecayMaskOp op, Value g, Builder& b, AddGradient add) {
   Value weighted = b.mul(g, op.getResult());
+  // A token does not decay against itself: what it would add and take away is left out, as it may
+  // be much larger than the rest.
+  if (op.getRows() == op.getColumns()) weighted = b.mask(weighted, Triangle::strict_lower);
   add(op.getRows(), b.reduce(weighted, {1}));
   add(op.getColumns(), b.neg(b.reduce(weighted, {0})));
 }

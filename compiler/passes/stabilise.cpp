@@ -66,6 +66,122 @@ bool holds_running_gate(Value value) {
   return found;
 }
 
+struct Term {
+  Value value;
+  bool negative;
+};
+using Terms = llvm::SmallVector<Term>;
+
+// What a value is the sum of.
+void collect_terms(Value value, bool negative, Terms& terms) {
+  mlir::Operation* op = value.getDefiningOp();
+  if (llvm::isa_and_nonnull<mlir::arith::AddFOp, mlir::arith::SubFOp>(op)) {
+    collect_terms(op->getOperand(0), negative, terms);
+    collect_terms(op->getOperand(1), negative != llvm::isa<mlir::arith::SubFOp>(op), terms);
+  } else if (llvm::isa_and_nonnull<mlir::arith::NegFOp>(op)) {
+    collect_terms(op->getOperand(0), !negative, terms);
+  } else {
+    terms.push_back({value, negative});
+  }
+}
+
+Value sum_of(const Terms& terms, Builder& b) {
+  Value sum;
+  for (const Term& term : terms) {
+    if (!sum)
+      sum = term.negative ? b.neg(term.value) : term.value;
+    else
+      sum = term.negative ? b.sub(sum, term.value) : b.add(sum, term.value);
+  }
+  return sum;
+}
+
+// The gradient of a gate is the sum, from the end of the chunk to its token, of the gradients of
+// running sums: where decays are strong, a small difference of large numbers. Terms that come in
+// pairs are summed so that they do not have to cancel.
+class GateGradient {
+ public:
+  explicit GateGradient(CumsumOp cumsum)
+      : cumsum_(cumsum), builder_(cumsum), b_(builder_, cumsum.getLoc()) {}
+
+  void stabilise() {
+    if (!cumsum_.getReverse() || cumsum_.getExclusive()) return;
+    collect_terms(cumsum_.getSource(), false, terms_);
+    while (take_last() || take_mask()) continue;
+    if (apart_.empty()) return;
+    if (!terms_.empty())
+      apart_.insert(apart_.begin(),
+                    {b_.cumsum(sum_of(terms_, b_), false, /*reverse=*/true), false});
+    Value result = sum_of(apart_, b_);
+    if (std::string name = name_of(cumsum_); !name.empty()) set_name(result, name);
+    cumsum_.getResult().replaceAllUsesWith(result);
+    cumsum_.erase();
+  }
+
+ private:
+  static Value summed_over(Value value, int64_t dim) {
+    auto reduce = value.getDefiningOp<ReduceOp>();
+    return reduce && reduce.getDims() == llvm::ArrayRef(dim) ? reduce.getSource() : Value();
+  }
+  template <class F>
+  Term* find(Terms& terms, bool negative, F matches) {
+    auto found = llvm::find_if(
+        terms, [&](Term& term) { return term.negative == negative && matches(term.value); });
+    return found == terms.end() ? nullptr : found;
+  }
+
+  // exp(G_last - G): -w at a token, and the sum of all w at the last one. A gate gets the sum of w
+  // from the start to the token before.
+  bool take_last() {
+    for (Term& placed : terms_) {
+      auto place = placed.value.getDefiningOp<PlaceRowOp>();
+      if (!place || placed.negative ||
+          static_cast<int64_t>(place.getIndex()) + 1 != tile_of(place).getDimSize(0))
+        continue;
+      Terms last;
+      collect_terms(place.getSource(), false, last);
+      for (Term& all : last) {
+        Value w = all.negative ? Value() : summed_over(all.value, 0);
+        Term* own = w ? find(terms_, true, [&](Value v) { return v == w; }) : nullptr;
+        if (!own) continue;
+        last.erase(&all);
+        int64_t index = place.getIndex();
+        if (last.empty())
+          placed.value = Value();
+        else
+          placed.value = b_.place_row(sum_of(last, b_), index, tile_of(place));
+        own->value = Value();
+        llvm::erase_if(terms_, [](const Term& term) { return !term.value; });
+        apart_.push_back({b_.cumsum(w, /*exclusive=*/true), false});
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // A decay between each two tokens, W: its rows' sums less its columns'. A gate gets the pairs it
+  // stands between.
+  bool take_mask() {
+    for (Term& rows : terms_) {
+      Value w = rows.negative ? Value() : summed_over(rows.value, 1);
+      Term* columns =
+          w ? find(terms_, true, [&](Value v) { return summed_over(v, 0) == w; }) : nullptr;
+      if (!columns) continue;
+      rows.value = columns->value = Value();
+      llvm::erase_if(terms_, [](const Term& term) { return !term.value; });
+      Value from = b_.mask(b_.cumsum(w, false, /*reverse=*/true), Triangle::strict_lower);
+      apart_.push_back({b_.reduce(from, {1}), false});
+      return true;
+    }
+    return false;
+  }
+
+  CumsumOp cumsum_;
+  mlir::OpBuilder builder_;
+  Builder b_;
+  Terms terms_, apart_;
+};
+
 struct Stabilise : mlir::PassWrapper<Stabilise, mlir::OperationPass<GraphOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(Stabilise)
   explicit Stabilise(const Problem& problem) : problem(problem) {}
@@ -85,6 +201,9 @@ struct Stabilise : mlir::PassWrapper<Stabilise, mlir::OperationPass<GraphOp>> {
           signalPassFailure();
         }
     });
+    llvm::SmallVector<CumsumOp> cumsums;
+    graph.walk([&](CumsumOp op) { cumsums.push_back(op); });
+    for (CumsumOp cumsum : cumsums) GateGradient(cumsum).stabilise();
   }
   Problem problem;
 };

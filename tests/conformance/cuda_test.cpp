@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <regex>
 
 #include "compiler/cuda/source.h"
 #include "tests/check/check.h"
@@ -25,8 +26,15 @@ void hold(const std::vector<check::Result>& results) {
   }
 }
 
+// LINNET_TEST_ONLY='kda: gate bounded.*f32' picks cases by a regular expression.
+bool is_wanted(const check::Case& c) {
+  const char* only = std::getenv("LINNET_TEST_ONLY");
+  return !only || std::regex_search(c.name(), std::regex(only));
+}
+
 // Forward and backward in every mode, decode as well where everything is run.
 void hold(const check::Case& c) {
+  if (!is_wanted(c)) return;
   CAPTURE(c.name());
   in_modes(gpu().name(), everything() ? kPairedModes : kSampledModes, [&](const std::string& mode) {
     CAPTURE(mode);

@@ -348,26 +348,21 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   __syncthreads();
   store_rows<cta, 16>(chunk.at(dv_tensor, chunk.head), dv_tensor.row_step, dv_s, chunk.rows, 128);
   const CxK dgamma = load<CxK>(q) * t4;
-  const CxK dgamma_last = (dk_out * load<CxK>(k)) * t7;
   const CxK dexp_gamma = dq_in * load<CxK>(q);
   const CxK dexp_gamma_2 = dexp_gamma - (de_in * e);
-  float* const dgamma_last_2 = reinterpret_cast<float*>(shared + 512);
+  float* const decay = reinterpret_cast<float*>(shared + 512);
   __syncthreads();
-  column_sums(dgamma_last_2, dgamma_last);
-  float* const decay = reinterpret_cast<float*>(shared + 1024);
   fill_vector<cta, 128>(decay, [&](int i) { return exponential(gamma_last[i]); });
-  float* const dgamma_last_3 = reinterpret_cast<float*>(shared + 0);
+  float* const t8 = reinterpret_cast<float*>(shared + 0);
   __syncthreads();
-  fill_vector<cta, 128>(dgamma_last_3,
-      [&](int i) { return (dgamma_last_2[i] + (ddecay[i] * decay[i])); });
-  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t5);
-  const CxK dgamma_3 = dgamma_2 - dgamma_last;
-  const CxK dgamma_4 = dgamma_3 + (load<CxK>(k) * t6);
-  const CxK dgamma_5 = dgamma_4 - (e * de);
-  const CxK dgamma_6 = dgamma_5 + (dexp_gamma_2 * exp_gamma);
+  fill_vector<cta, 128>(t8, [&](int i) { return (ddecay[i] * decay[i]); });
   __syncthreads();
-  const CxK dgamma_7 = dgamma_6 + place_row<CxK>(dgamma_last_3, 15);
-  const CxK dgate = cumsum<Direction::reverse, Own::included>(dgamma_7);
+  const CxK t9 =
+      ((((dgamma - (load<CxK>(k) * t5)) + (load<CxK>(k) * t6)) - (e * de)) + (dexp_gamma_2 * exp_gamma)) + place_row<CxK>(t8, 15);
+  const CxK t10 = cumsum<Direction::reverse, Own::included>(t9);
+  const CxK dgamma_last = (dk_out * load<CxK>(k)) * t7;
+  const CxK t11 = cumsum<Direction::forward, Own::excluded>(dgamma_last);
+  const CxK dgate = t10 + t11;
   const CxK dg = choose(at_least(load<CxK>(g), -128.f), dgate, 0.f);
   const SharedTile<float, 16, 128> dg_s(shared + 0);
   __syncthreads();
@@ -380,13 +375,13 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   __syncthreads();
   row_sums(dbeta_2, dbeta, partial_2);
   const CxK dbeta_3 = de_3 * load<CxK>(k);
-  float* const t8 = reinterpret_cast<float*>(shared + 64);
+  float* const t12 = reinterpret_cast<float*>(shared + 64);
   float* const partial_3 = reinterpret_cast<float*>(shared + 128);
   __syncthreads();
-  row_sums(t8, dbeta_3, partial_3);
+  row_sums(t12, dbeta_3, partial_3);
   float* const dbeta_4 = reinterpret_cast<float*>(shared + 128);
   __syncthreads();
-  fill_vector<cta, 16>(dbeta_4, [&](int i) { return (dbeta_2[i] + t8[i]); });
+  fill_vector<cta, 16>(dbeta_4, [&](int i) { return (dbeta_2[i] + t12[i]); });
   __syncthreads();
   store_vector<cta>(chunk.at(dbeta_tensor, chunk.head), dbeta_tensor.row_step, dbeta_4, chunk.rows);
 }
