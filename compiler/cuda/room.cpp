@@ -87,16 +87,20 @@ bool KernelEmitter::is_loaded(Value value) const {
   return loop && *loop != loop_index_;
 }
 
-// Where there is little room, a loaded tile times a number or a vector is not worth its registers.
+// Where there is little room, what a few ops make of loaded tiles, numbers and vectors is not worth
+// its registers: gates from what was given for them, do times the scale.
 bool KernelEmitter::is_made_again(mlir::Operation* op) const {
   Value result = op->getResult(0);
   if (!is_tight_ || !is_tile(result)) return false;
-  if (!llvm::isa<mlir::arith::MulFOp, mlir::arith::MaximumFOp>(op)) return false;
+  if (!llvm::isa<mlir::arith::AddFOp, mlir::arith::MulFOp, mlir::arith::NegFOp,
+                 mlir::arith::MaximumFOp, SigmoidOp, SoftplusOp, ValidOp>(op))
+    return false;
   for (mlir::Operation* user : result.getUsers())
     if (llvm::isa<YieldOp, OutputOp>(user)) return false;
   return llvm::all_of(op->getOperands(), [&](Value operand) {
+    mlir::Operation* source = origin(operand).getDefiningOp();
     return is_loaded(origin(operand)) || is_uniform(operand) ||
-           operand.getDefiningOp<BroadcastOp>();
+           (source && (llvm::isa<BroadcastOp>(source) || is_made_again(source)));
   });
 }
 

@@ -247,9 +247,10 @@ const Shared& KernelEmitter::in_shared(Value value, const std::string& element) 
   fetch_again(value);
   for (const Shared& shared : homes_[value].shared)
     if (element.empty() || shared.element == element) return shared;
-  // A statement of its own, before the one that is being put together.
+  // A statement of its own, before the one that is being put together: what it reads may make room.
   std::vector<Range> outer;
   std::swap(outer, reads_);
+  llvm::DenseSet<Value> named = named_;
   std::string text = tile(value), format = element.empty() ? "float" : element;
   std::string wish = homes_[value].registers;
   if (wish.empty())
@@ -259,6 +260,7 @@ const Shared& KernelEmitter::in_shared(Value value, const std::string& element) 
   if (in_registers_flipped(value)) to = fmt::format("transposed({})", to);
   statement(fmt::format("store({}, {});", to, text), {shared.place});
   std::swap(outer, reads_);
+  named_ = named;
   return homes_[value].shared.back();
 }
 

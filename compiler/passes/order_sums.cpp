@@ -21,7 +21,8 @@ class Sums {
     size_t position = 0;
     for (mlir::Operation& op : block) {
       size_t ready = ++position;
-      if (llvm::isa<BroadcastOp>(op) || mlir::OpTrait::hasElementwiseMappableTraits(&op)) {
+      if (llvm::isa<BroadcastOp, CumsumOp, PlaceRowOp>(op) ||
+          mlir::OpTrait::hasElementwiseMappableTraits(&op)) {
         ready = 0;
         for (Value operand : op.getOperands()) ready = std::max(ready, when(operand));
       }

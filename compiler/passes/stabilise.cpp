@@ -85,13 +85,13 @@ void collect_terms(Value value, bool negative, Terms& terms) {
   }
 }
 
-Value sum_of(const Terms& terms, Builder& b) {
+Value sum_of(const Terms& terms, Builder& b, const std::string& name) {
   Value sum;
   for (const Term& term : terms) {
     if (!sum)
-      sum = term.negative ? b.neg(term.value) : term.value;
+      sum = term.negative ? b.neg(term.value, name) : term.value;
     else
-      sum = term.negative ? b.sub(sum, term.value) : b.add(sum, term.value);
+      sum = term.negative ? b.sub(sum, term.value, name) : b.add(sum, term.value, name);
   }
   return sum;
 }
@@ -109,11 +109,12 @@ class GateGradient {
     collect_terms(cumsum_.getSource(), false, terms_);
     while (take_last() || take_mask()) continue;
     if (apart_.empty()) return;
-    if (!terms_.empty())
-      apart_.insert(apart_.begin(),
-                    {b_.cumsum(sum_of(terms_, b_), false, /*reverse=*/true), false});
-    Value result = sum_of(apart_, b_);
-    if (std::string name = name_of(cumsum_); !name.empty()) set_name(result, name);
+    std::string name = name_of(cumsum_), name_inside = name_of(cumsum_.getSource());
+    if (!terms_.empty()) {
+      Value rest = b_.cumsum(sum_of(terms_, b_, name_inside), false, /*reverse=*/true, name);
+      apart_.insert(apart_.begin(), Term{rest, false});
+    }
+    Value result = sum_of(apart_, b_, name);
     cumsum_.getResult().replaceAllUsesWith(result);
     cumsum_.erase();
   }
@@ -149,10 +150,11 @@ class GateGradient {
         if (last.empty())
           placed.value = Value();
         else
-          placed.value = b_.place_row(sum_of(last, b_), index, tile_of(place));
+          placed.value =
+              b_.place_row(sum_of(last, b_, name_of(place.getSource())), index, tile_of(place));
         own->value = Value();
         llvm::erase_if(terms_, [](const Term& term) { return !term.value; });
-        apart_.push_back({b_.cumsum(w, /*exclusive=*/true), false});
+        apart_.push_back({b_.cumsum(w, /*exclusive=*/true, false, name_of(cumsum_)), false});
         return true;
       }
     }
@@ -170,7 +172,7 @@ class GateGradient {
       rows.value = columns->value = Value();
       llvm::erase_if(terms_, [](const Term& term) { return !term.value; });
       Value from = b_.mask(b_.cumsum(w, false, /*reverse=*/true), Triangle::strict_lower);
-      apart_.push_back({b_.reduce(from, {1}), false});
+      apart_.push_back({b_.reduce(from, {1}, name_of(cumsum_)), false});
       return true;
     }
     return false;

@@ -356,14 +356,17 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   float* const t8 = reinterpret_cast<float*>(shared + 0);
   __syncthreads();
   fill_vector<cta, 128>(t8, [&](int i) { return (ddecay[i] * decay[i]); });
+  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t5);
+  const CxK dgamma_3 = dgamma_2 + (load<CxK>(k) * t6);
+  const CxK dgamma_4 = dgamma_3 - (e * de);
+  const CxK dgamma_5 = dgamma_4 + (dexp_gamma_2 * exp_gamma);
   __syncthreads();
-  const CxK t9 =
-      ((((dgamma - (load<CxK>(k) * t5)) + (load<CxK>(k) * t6)) - (e * de)) + (dexp_gamma_2 * exp_gamma)) + place_row<CxK>(t8, 15);
-  const CxK t10 = cumsum<Direction::reverse, Own::included>(t9);
+  const CxK dgamma_6 = dgamma_5 + place_row<CxK>(t8, 15);
+  const CxK dgate = cumsum<Direction::reverse, Own::included>(dgamma_6);
   const CxK dgamma_last = (dk_out * load<CxK>(k)) * t7;
-  const CxK t11 = cumsum<Direction::forward, Own::excluded>(dgamma_last);
-  const CxK dgate = t10 + t11;
-  const CxK dg = choose(at_least(load<CxK>(g), -128.f), dgate, 0.f);
+  const CxK dgate_2 = cumsum<Direction::forward, Own::excluded>(dgamma_last);
+  const CxK dgate_3 = dgate_2 + dgate;
+  const CxK dg = choose(at_least(load<CxK>(g), -128.f), dgate_3, 0.f);
   const SharedTile<float, 16, 128> dg_s(shared + 0);
   __syncthreads();
   store(dg_s, dg);
@@ -375,13 +378,13 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   __syncthreads();
   row_sums(dbeta_2, dbeta, partial_2);
   const CxK dbeta_3 = de_3 * load<CxK>(k);
-  float* const t12 = reinterpret_cast<float*>(shared + 64);
+  float* const t9 = reinterpret_cast<float*>(shared + 64);
   float* const partial_3 = reinterpret_cast<float*>(shared + 128);
   __syncthreads();
-  row_sums(t12, dbeta_3, partial_3);
+  row_sums(t9, dbeta_3, partial_3);
   float* const dbeta_4 = reinterpret_cast<float*>(shared + 128);
   __syncthreads();
-  fill_vector<cta, 16>(dbeta_4, [&](int i) { return (dbeta_2[i] + t12[i]); });
+  fill_vector<cta, 16>(dbeta_4, [&](int i) { return (dbeta_2[i] + t9[i]); });
   __syncthreads();
   store_vector<cta>(chunk.at(dbeta_tensor, chunk.head), dbeta_tensor.row_step, dbeta_4, chunk.rows);
 }
