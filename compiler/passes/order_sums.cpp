@@ -1,8 +1,8 @@
 // order-sums: the terms of a sum in the order in which their factors are there. Differentiation
 // collects them in the opposite order of the ops they come from; a kernel that makes the factors of
 // a gate's gradient one after the other would have to keep most of them until the first is there.
-#include "compiler/dialect/builder.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/sums.h"
 
 namespace linnet {
 
@@ -10,10 +10,6 @@ using namespace chunk;
 using mlir::Value;
 
 namespace {
-
-bool is_sum(mlir::Operation* op) {
-  return llvm::isa_and_nonnull<mlir::arith::AddFOp, mlir::arith::SubFOp>(op);
-}
 
 class Sums {
  public:
@@ -36,11 +32,6 @@ class Sums {
   }
 
  private:
-  struct Term {
-    Value value;
-    bool negative;
-  };
-
   size_t when(Value value) const { return ready_.lookup(value.getDefiningOp()); }
 
   // A sum that is only a step on the way to another.
@@ -75,17 +66,14 @@ class Sums {
 
     mlir::OpBuilder builder(sum);
     Builder b(builder, sum->getLoc());
-    Value total = terms_[0].value;
-    std::string name = name_of(sum->getResult(0));
-    for (const Term& term : llvm::drop_begin(terms_))
-      total = term.negative ? b.sub(total, term.value, name) : b.add(total, term.value, name);
-    sum->getResult(0).replaceAllUsesWith(total);
+    Value result = sum->getResult(0);
+    result.replaceAllUsesWith(sum_of(terms_, b, name_of(result)));
     for (mlir::Operation* step : steps_) step->erase();
   }
 
   mlir::Block& block_;
   llvm::DenseMap<mlir::Operation*, size_t> ready_;
-  llvm::SmallVector<Term> terms_;
+  Terms terms_;
   llvm::SmallVector<mlir::Operation*> steps_;
 };
 

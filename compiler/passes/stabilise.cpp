@@ -4,8 +4,8 @@
 // (E3) or anchored (E4c) diagonals.
 #include <cmath>
 
-#include "compiler/dialect/builder.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/sums.h"
 
 namespace linnet {
 
@@ -66,16 +66,10 @@ bool holds_running_gate(Value value) {
   return found;
 }
 
-struct Term {
-  Value value;
-  bool negative;
-};
-using Terms = llvm::SmallVector<Term>;
-
 // What a value is the sum of.
 void collect_terms(Value value, bool negative, Terms& terms) {
   mlir::Operation* op = value.getDefiningOp();
-  if (llvm::isa_and_nonnull<mlir::arith::AddFOp, mlir::arith::SubFOp>(op)) {
+  if (is_sum(op)) {
     collect_terms(op->getOperand(0), negative, terms);
     collect_terms(op->getOperand(1), negative != llvm::isa<mlir::arith::SubFOp>(op), terms);
   } else if (llvm::isa_and_nonnull<mlir::arith::NegFOp>(op)) {
@@ -83,17 +77,6 @@ void collect_terms(Value value, bool negative, Terms& terms) {
   } else {
     terms.push_back({value, negative});
   }
-}
-
-Value sum_of(const Terms& terms, Builder& b, const std::string& name) {
-  Value sum;
-  for (const Term& term : terms) {
-    if (!sum)
-      sum = term.negative ? b.neg(term.value, name) : term.value;
-    else
-      sum = term.negative ? b.sub(sum, term.value, name) : b.add(sum, term.value, name);
-  }
-  return sum;
 }
 
 // The gradient of a gate is the sum, from the end of the chunk to its token, of the gradients of
@@ -166,8 +149,8 @@ class GateGradient {
   bool take_mask() {
     for (Term& rows : terms_) {
       Value w = rows.negative ? Value() : summed_over(rows.value, 1);
-      Term* columns =
-          w ? find(terms_, true, [&](Value v) { return summed_over(v, 0) == w; }) : nullptr;
+      if (!w || !w.getDefiningOp<MaskOp>()) continue;  // no token decays against a later one
+      Term* columns = find(terms_, true, [&](Value v) { return summed_over(v, 0) == w; });
       if (!columns) continue;
       rows.value = columns->value = Value();
       llvm::erase_if(terms_, [](const Term& term) { return !term.value; });

@@ -36,10 +36,7 @@ class Threads : public Pool {
   int workers() const override { return shares_.workers(); }
 
   void run(int64_t tasks, Task task, void* context) override {
-    if (workers() == 1 || tasks <= 1) {
-      for (int64_t i = 0; i < tasks; ++i) task(context, i, 0);
-      return;
-    }
+    if (shares_.run_alone(tasks, task, context)) return;
     std::lock_guard one(caller_);
     shares_.deal(tasks, task, context);
     {

@@ -13,6 +13,13 @@ class Shares {
   explicit Shares(int workers) : shares_(workers) {}
   int workers() const { return static_cast<int>(shares_.size()); }
 
+  // Runs tasks that are not worth sharing on the caller's thread; false if they are.
+  bool run_alone(int64_t tasks, Pool::Task task, void* context) const {
+    if (workers() > 1 && tasks > 1) return false;
+    for (int64_t i = 0; i < tasks; ++i) task(context, i, 0);
+    return true;
+  }
+
   void deal(int64_t tasks, Pool::Task task, void* context) {
     task_ = task;
     context_ = context;
