@@ -17,6 +17,12 @@ std::string element_of(Precision precision) {
 
 int64_t bytes_of(const std::string& element) { return element == "float" ? 4 : 2; }
 
+std::string text_of(Triangle triangle) { return "Triangle::" + stringifyTriangle(triangle).str(); }
+
+int64_t band_of(int64_t numbers, const std::string& element) {
+  return numbers * bytes_of(element) > 512 ? 16 : 32;
+}
+
 std::string text_of(Precision precision) {
   return "Precision::" + stringifyPrecision(precision).str();
 }

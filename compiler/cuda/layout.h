@@ -15,6 +15,9 @@ std::string element_of(chunk::Precision precision);
 int64_t bytes_of(const std::string& element);
 // "Precision::bf16"
 std::string text_of(chunk::Precision precision);
+std::string text_of(chunk::Triangle triangle);
+// How many lines of so many numbers, of a tile too large for shared memory, are in it at a time.
+int64_t band_of(int64_t numbers, const std::string& element);
 // A number as C++ writes a float: "-128.f".
 std::string literal(double x);
 // Operands that are f32 in memory have products of tf32 at the least.

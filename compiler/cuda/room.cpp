@@ -48,8 +48,8 @@ void KernelEmitter::collect_sources(mlir::Operation* op,
   }
 }
 
-// A sum or another cheap op comes where it is the last to read some tile, if it can: in
-// the order of the graph the terms of a long sum would all wait in registers for its last ones.
+// A sum or another cheap op comes where it is the last to read some tile, if it can: in the order
+// of the graph the terms of a long sum would all wait in registers for its last ones.
 void KernelEmitter::free_registers_early() {
   using Ops = llvm::DenseSet<mlir::Operation*>;
   llvm::DenseMap<mlir::Operation*, Ops> sources;
@@ -61,9 +61,8 @@ void KernelEmitter::free_registers_early() {
   }
   std::vector<mlir::Operation*> order;
   for (mlir::Operation* op : body_order_) {
-    bool is_dear = llvm::isa<MatmulOp, DecayDotOp, DecayApplyOp, InverseUnitLowerOp>(op);
     size_t place = order.size();
-    if (!is_dear && !is_inlined(op)) {
+    if (!is_contraction(op) && !is_inlined(op)) {
       const Ops& own = sources[op];
       auto behind = [&](auto matches) {
         return order.rend() - std::find_if(order.rbegin(), order.rend(), matches);

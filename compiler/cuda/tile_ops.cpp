@@ -14,13 +14,6 @@ std::string without_parentheses(const std::string& text) {
   return text.starts_with("(") ? text.substr(1, text.size() - 2) : text;
 }
 
-std::string text_of(Triangle triangle) { return "Triangle::" + stringifyTriangle(triangle).str(); }
-
-// How many columns of a tile too large for shared memory are in it at a time.
-int64_t band_of(int64_t rows, const std::string& element) {
-  return rows * bytes_of(element) > 512 ? 16 : 32;
-}
-
 }  // namespace
 
 void KernelEmitter::write_op(mlir::Operation* op) {
@@ -229,8 +222,8 @@ void KernelEmitter::write_decay_dot(DecayDotOp op) {
   body_.comment(fmt::format("{0}_ij = sum_d {1}_id {2}_jd exp({3}_id - {4}_jd), i {5} j", name, a,
                             b, rows, columns, op.getTriangle() == Triangle::lower ? ">=" : ">"));
   statement(fmt::format("decay_dot<cta, {}, {}, {}>({}, {}, {}, {}, {}, {}, {}, {});",
-                        cuda::text_of(precision), text_of(op.getTriangle()), bound, to.name, a, b,
-                        rows, columns, literal(offset), left.name, right.name),
+                        text_of(precision), text_of(op.getTriangle()), bound, to.name, a, b, rows,
+                        columns, literal(offset), left.name, right.name),
             {to.place, left.place, right.place});
   memory_.release(left.place);
   memory_.release(right.place);
@@ -256,9 +249,9 @@ void KernelEmitter::write_decay_apply(DecayApplyOp op) {
                             vectors, rows, columns, by_rows ? "i" : "j", by_rows ? "j" : "i"));
   statement(fmt::format("const {0} {1} = decay_apply<{0}, cta, {2}, Side::{3}, {4}, {5}>({6}, {7}, "
                         "{8}, {9}, {10}, {11});",
-                        type_of(op), name, cuda::text_of(precision),
-                        stringifySide(op.getSide()).str(), text_of(op.getTriangle()), bound, matrix,
-                        vectors, rows, columns, literal(offset), scaled.name),
+                        type_of(op), name, text_of(precision), stringifySide(op.getSide()).str(),
+                        text_of(op.getTriangle()), bound, matrix, vectors, rows, columns,
+                        literal(offset), scaled.name),
             {scaled.place});
   homes_[op].registers = name;
   memory_.release(scaled.place);
@@ -271,8 +264,8 @@ void KernelEmitter::write_inverse(InverseUnitLowerOp op) {
   Shared to = declare_tile(op, "float", false, name);
   reads_ = reads;
   body_.comment(fmt::format("{} = (I + {})^-1", name, from));
-  statement(fmt::format("inverse_unit_lower<cta, {}>({}, {});",
-                        cuda::text_of(or_f32(op.getPrecision())), to.name, from),
+  statement(fmt::format("inverse_unit_lower<cta, {}>({}, {});", text_of(or_f32(op.getPrecision())),
+                        to.name, from),
             {to.place});
 }
 

@@ -8,17 +8,6 @@ namespace linnet::cuda {
 using namespace chunk;
 using mlir::Value;
 
-namespace {
-
-// How many rows of a tile too large for shared memory are in it at a time.
-int64_t band_of(int64_t columns, const std::string& element) {
-  return columns * bytes_of(element) > 512 ? 16 : 32;
-}
-
-std::string text_of(Triangle triangle) { return "Triangle::" + stringifyTriangle(triangle).str(); }
-
-}  // namespace
-
 // One pairwise block: no products, and no scratch for them.
 bool KernelEmitter::is_pairwise(BoundAttr bound) const {
   bool pairwise = !bound || bound.getForm() == Form::pairwise;
@@ -137,8 +126,8 @@ void KernelEmitter::write_decay_dots(const std::vector<mlir::Operation*>& group)
                               dot.getTriangle() == Triangle::lower ? ">=" : ">"));
   }
   reads_ = reads;
-  statement(fmt::format("decay_dots<cta, {}>({}, {}{});",
-                        cuda::text_of(or_f32(leader.getPrecision())), rows, columns, list),
+  statement(fmt::format("decay_dots<cta, {}>({}, {}{});", text_of(or_f32(leader.getPrecision())),
+                        rows, columns, list),
             writes);
 }
 
@@ -163,7 +152,7 @@ void KernelEmitter::write_decay_applies(const std::vector<mlir::Operation*>& gro
   body_.line("{} {};", type, names);
   for (const std::string& comment : comments) body_.comment(comment);
   statement(fmt::format("decay_applies<{}>({}, {}{});",
-                        cuda::text_of(at_least_tf32(or_f32(leader.getPrecision()))), rows, columns,
+                        text_of(at_least_tf32(or_f32(leader.getPrecision()))), rows, columns,
                         list));
 }
 
@@ -229,8 +218,8 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
     if (matmul) {
       Precision precision = or_f32(matmul.getPrecision());
       std::string first = view(matmul.getLhs(), element_of(precision), matmul.getTransposeLhs());
-      steps.push_back(fmt::format("add_band<{}>({}, {}, {}, row);", cuda::text_of(precision), name,
-                                  first, bands_[origin(matmul.getRhs())]));
+      steps.push_back(fmt::format("add_band<{}>({}, {}, {}, row);", text_of(precision), name, first,
+                                  bands_[origin(matmul.getRhs())]));
     } else {
       steps.push_back(fmt::format("{0} = {0} + {1};", name, tile(summed)));
     }

@@ -419,11 +419,10 @@ std::string KernelEmitter::broadcast(BroadcastOp op) {
 
 std::string KernelEmitter::tile_expression(mlir::Operation* op) {
   bool flipped = in_registers_flipped(op->getResult(0));
-  auto triangle = [](Triangle t) { return "Triangle::" + stringifyTriangle(t).str(); };
   return llvm::TypeSwitch<mlir::Operation*, std::string>(op)
       .Case<BroadcastOp>([&](BroadcastOp o) { return broadcast(o); })
       .Case<MaskOp>([&](MaskOp o) {
-        return fmt::format("keep<{}>({})", triangle(o.getTriangle()), tile(o.getSource()));
+        return fmt::format("keep<{}>({})", text_of(o.getTriangle()), tile(o.getSource()));
       })
       .Case<ValidOp>([&](ValidOp o) {
         return fmt::format("{}({}, chunk.rows)", flipped ? "keep_columns" : "keep_rows",
@@ -435,7 +434,7 @@ std::string KernelEmitter::tile_expression(mlir::Operation* op) {
                            o.getIndex());
       })
       .Case<DecayMaskOp>([&](DecayMaskOp o) {
-        return fmt::format("decay_mask<{}, {}>({}, {})", type_of(o), triangle(o.getTriangle()),
+        return fmt::format("decay_mask<{}, {}>({}, {})", type_of(o), text_of(o.getTriangle()),
                            vector(o.getRows()), vector(o.getColumns()));
       })
       .Case<MatmulOp>([&](MatmulOp o) {
