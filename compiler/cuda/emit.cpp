@@ -51,11 +51,19 @@ void check(const TileProgram& program, Direction direction) {
                size);
 }
 
-// Whether products of f32 are made of tf32 ones; a token at a time they are plain sums.
-bool splits_products(GraphOp graph) {
+bool multiplies_in(GraphOp graph, Precision precision) {
   bool found = false;
-  graph.walk([&](MatmulOp op) { found |= or_f32(op.getPrecision()) == Precision::f32; });
-  return found && graph.getChunkSize() > 1;
+  graph.walk([&](MatmulOp op) { found |= or_f32(op.getPrecision()) == precision; });
+  return found;
+}
+
+// A state takes half of a thread's registers.
+bool has_wide_state(GraphOp graph) {
+  return llvm::any_of(graph.getBody().getOps<InputOp>(), [](InputOp input) {
+    auto axes = axes_of(input.getType());
+    auto key = llvm::find(axes, Axis::key);
+    return key != axes.end() && tile_of(input).getDimSize(key - axes.begin()) > 128;
+  });
 }
 
 // Adds up what value heads or chunks share: a range of blocks for each output, one after another.
@@ -158,8 +166,15 @@ Source emit(const TileProgram& program, const Memory& memory) {
   module.blank();
   module.line("using namespace linnet;");
   module.line("extern __shared__ __align__(16) unsigned char shared[];");
-  // At its best ptxas has more of such a product under way than there are registers.
-  if (splits_products(graph)) module.comment("ptxas: -O1 (products of f32 in three parts)");
+  // At its best ptxas has more under way than there are registers. (A token at a time products are
+  // plain sums.)
+  bool splits = source.chunk > 1 && multiplies_in(graph, Precision::f32);
+  bool long_or_tf32 =
+      memory.direction == Direction::backward || multiplies_in(graph, Precision::tf32);
+  if (splits)
+    module.comment("ptxas: -O1 (products of f32 in three parts)");
+  else if (long_or_tf32 && has_wide_state(graph))
+    module.comment("ptxas: -O1 (more than 128 key channels)");
   for (size_t i = 0; i < program.loops().size(); ++i) {
     const Loop& loop = program.loops()[i];
     std::optional<StateMap> map;

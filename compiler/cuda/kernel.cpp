@@ -25,7 +25,7 @@ const char* kReserved[] = {"batch",    "chunk",       "column_sums", "constant",
 constexpr size_t kManyOps = 45, kManySplitOps = 30;
 
 // Tiles of a loop in whose registers two blocks share a multiprocessor.
-constexpr size_t kFewTiles = 28;
+constexpr size_t kFewTiles = 39;
 
 }  // namespace
 
@@ -57,8 +57,8 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
     auto matmul = llvm::dyn_cast<MatmulOp>(op);
     return matmul && or_f32(matmul.getPrecision()) == Precision::f32;
   });
-  bool many = loop_.body.size() > (splits ? kManySplitOps : kManyOps);
-  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 || many ? 8 : 4;
+  is_long_ = !is_scan_ && loop_.body.size() > (splits ? kManySplitOps : kManyOps);
+  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 || is_long_ ? 8 : 4;
   if (is_scan_) {
     value_block_ = std::min(program.schedule().value_block, padded(value_dim_));
     if (tight) value_block_ = padded(value_block_ / 2);
@@ -67,7 +67,8 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
   names_.insert(std::begin(kReserved), std::end(kReserved));
   body_order_ = updates_last();
   if (segments_.part == Part::maps) set_segments();
-  is_tight_ ? free_registers_early() : bring_together();
+  if (!is_tight_) bring_together();
+  if (!is_scan_) free_registers_early();
 }
 
 const Argument& KernelEmitter::argument(llvm::StringRef name) const {
@@ -97,8 +98,9 @@ std::string KernelEmitter::kernel_name() const {
 }
 
 // Two blocks of 256 threads have 128 registers for each: enough for loops that define few tiles,
-// where products do not split numbers. One block alone waits more than it works.
-int KernelEmitter::blocks_at_a_time() const {
+// where products do not split numbers. One block alone waits more than it works. They must fit into
+// the shared memory of a multiprocessor: 164 KB at least, but 100 KB on the GPUs of workstations.
+std::string KernelEmitter::blocks_at_a_time() const {
   bool wide = std::max(key_dim_, value_dim_) > 128;
   bool two_bytes = llvm::all_of(loop_.body, [](mlir::Operation* op) {
     auto matmul = llvm::dyn_cast<MatmulOp>(op);
@@ -106,7 +108,11 @@ int KernelEmitter::blocks_at_a_time() const {
   });
   size_t tiles =
       llvm::count_if(homes_, [](const auto& home) { return !home.second.registers.empty(); });
-  return !is_scan_ && warps_ == 8 && !wide && two_bytes && tiles <= kFewTiles ? 2 : 1;
+  int64_t shared = 2 * (memory_.most_used() + 1024);
+  if (is_scan_ || warps_ != 8 || wide || !two_bytes || tiles > kFewTiles || shared > 164 * 1024)
+    return "1";
+  const char* small = "__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200";
+  return shared > 100 * 1024 ? fmt::format("{} ? 1 : 2", small) : "2";
 }
 
 CudaKernel KernelEmitter::emit(Writer& module) {

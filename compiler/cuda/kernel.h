@@ -69,7 +69,7 @@ class KernelEmitter {
   int64_t length(Value value) const;  // of a vector
 
   // kernel.cpp: the frame of a kernel.
-  int blocks_at_a_time() const;  // on a multiprocessor
+  std::string blocks_at_a_time() const;  // on a multiprocessor
   void write_map();
   void write_turn();
   std::string kernel_name() const;
@@ -155,6 +155,7 @@ class KernelEmitter {
   Range allocate(int64_t bytes);
   bool make_room();
   void free_registers_early();
+  void move_last_readers();
   void collect_sources(mlir::Operation* op, llvm::DenseSet<mlir::Operation*>& sources) const;
   bool can_be_had_again(Value value);
   bool can_be_scaled_in_place(chunk::DecayDotOp op);
@@ -216,6 +217,7 @@ class KernelEmitter {
   // numbers, and products no matter for tensor cores.
   bool is_step_;
   bool is_tight_;
+  bool is_long_ = false;  // a map of so many ops that registers are short
   int64_t chunk_, key_dim_ = 0, value_dim_ = 0, value_block_ = 0, warps_;
 
   Writer body_;
@@ -233,9 +235,8 @@ class KernelEmitter {
   std::vector<std::string> declarations_;
   int64_t stages_ = 1, stage_bytes_ = 0;
   std::string band_;  // while a streamed tile is summed: the band's first row
-  // While bands of states are in shared memory: their names and size.
+  // While bands of states are in shared memory: their names.
   llvm::DenseMap<Value, std::string> bands_;
-  int64_t band_rows_ = 16;
   int temporaries_ = 0;
 };
 

@@ -7,6 +7,8 @@ namespace linnet::cuda {
 
 // Shared memory of a block that every GPU has.
 constexpr int64_t kMostSharedBytes = 99 * 1024;
+// Rows of a tile of a state that goes by in bands.
+constexpr int64_t kBandRows = 16;
 
 constexpr int64_t padded(int64_t x) { return (x + 15) / 16 * 16; }
 

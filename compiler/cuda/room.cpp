@@ -49,8 +49,13 @@ void KernelEmitter::collect_sources(mlir::Operation* op,
 }
 
 // A sum or another cheap op comes where it is the last to read some tile, if it can: in the order
-// of the graph the terms of a long sum would all wait in registers for its last ones.
+// of the graph the terms of a long sum would all wait in registers for its last ones. Twice, as
+// which op is the last to read a tile changes by that.
 void KernelEmitter::free_registers_early() {
+  for (int i = 0; i < 2; ++i) move_last_readers();
+}
+
+void KernelEmitter::move_last_readers() {
   using Ops = llvm::DenseSet<mlir::Operation*>;
   llvm::DenseMap<mlir::Operation*, Ops> sources;
   llvm::DenseMap<mlir::Operation*, mlir::Operation*> last_reader;
@@ -62,7 +67,8 @@ void KernelEmitter::free_registers_early() {
   std::vector<mlir::Operation*> order;
   for (mlir::Operation* op : body_order_) {
     size_t place = order.size();
-    if (!is_contraction(op) && !is_inlined(op)) {
+    if (!is_contraction(op) && !is_inlined(op) && group_of(op).size() == 1 &&
+        !is_written_with_another(op)) {
       const Ops& own = sources[op];
       auto behind = [&](auto matches) {
         return order.rend() - std::find_if(order.rbegin(), order.rend(), matches);
@@ -73,6 +79,7 @@ void KernelEmitter::free_registers_early() {
         size_t freed = behind([&](mlir::Operation* o) { return sources[o].contains(source); });
         place = std::min(place, std::max(least, freed));
       }
+      while (place < order.size() && is_written_with_another(order[place])) ++place;
     }
     order.insert(order.begin() + place, op);
   }
@@ -86,11 +93,11 @@ bool KernelEmitter::is_loaded(Value value) const {
   return loop && *loop != loop_index_;
 }
 
-// Where there is little room, what a few ops make of loaded tiles, numbers and vectors is not worth
-// its registers: gates from what was given for them, do times the scale.
+// Where there is little room or registers are short, what a few ops make of loaded tiles, numbers
+// and vectors is not worth its registers: gates from what was given for them, do times the scale.
 bool KernelEmitter::is_made_again(mlir::Operation* op) const {
   Value result = op->getResult(0);
-  if (!is_tight_ || !is_tile(result)) return false;
+  if ((!is_tight_ && !is_long_) || !is_tile(result)) return false;
   if (!llvm::isa<mlir::arith::AddFOp, mlir::arith::MulFOp, mlir::arith::NegFOp,
                  mlir::arith::MaximumFOp, SigmoidOp, SoftplusOp, ValidOp>(op))
     return false;

@@ -187,10 +187,8 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
   llvm::SetVector<Value> states;
   for (mlir::Operation* op : group)
     collect_states(op->getOperand(llvm::isa<MatmulOp>(op) ? 1 : 0), states);
-  int64_t key = padded(key_dim_), value = padded(value_dim_);
-  band_rows_ = 32;
-  for (Value state : states)
-    band_rows_ = std::min(band_rows_, band_of(key, workspace_.at(state).element));
+  int64_t key = padded(key_dim_), value = padded(value_dim_), rows = 32;
+  for (Value state : states) rows = std::min(rows, band_of(key, workspace_.at(state).element));
   // First operands lie in shared memory before the bands go by.
   std::vector<std::string> steps, results;
   for (mlir::Operation* op : group)
@@ -200,11 +198,23 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
   for (Value state : states) {
     const std::string& element = workspace_.at(state).element;
     bands.push_back(scratch((name_of(state).empty() ? "state" : name_of(state)) + "_band",
-                            fmt::format("SharedTile<{}, {}, {}>", element, band_rows_, key_dim_),
-                            band_rows_ * (key + 8) * bytes_of(element)));
+                            fmt::format("SharedTile<{}, {}, {}>", element, rows, key_dim_),
+                            rows * (key + 8) * bytes_of(element)));
     bands_[state] = bands.back().name;
     reads_.push_back(bands.back().place);
   }
+  // Some rows of a band, under a name of their own.
+  std::map<std::pair<std::string, int64_t>, std::string> views;
+  auto view_of = [&](Value state, const Shared& band, int64_t first) {
+    std::string& name = views[{band.name, first}];
+    if (rows == kBandRows) name = band.name;
+    if (!name.empty()) return name;
+    const std::string& element = workspace_.at(state).element;
+    name = fresh(band.name);
+    body_.line("const SharedTile<{}, {}, {}> {}(shared + {});", element, kBandRows, key_dim_, name,
+               band.place.begin + first * (key + 8) * bytes_of(element));
+    return name;
+  };
   for (mlir::Operation* op : group) {
     auto matmul = llvm::dyn_cast<MatmulOp>(op);
     Value summed = matmul ? Value(matmul) : origin(op->getOperand(0));
@@ -220,11 +230,20 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
       std::string first = view(matmul.getLhs(), element_of(precision), matmul.getTransposeLhs());
       steps.push_back(fmt::format("add_band<{}>({}, {}, {}, row);", text_of(precision), name, first,
                                   bands_[origin(matmul.getRhs())]));
-    } else {
+      continue;
+    }
+    // Sums of 16 rows take fewer registers than those of a whole band.
+    for (int64_t first = 0; first < rows; first += kBandRows) {
+      for (auto [state, band] : llvm::zip(states, bands))
+        bands_[state] = view_of(state, band, first);
       steps.push_back(fmt::format("{0} = {0} + {1};", name, tile(summed)));
     }
+    for (auto [state, band] : llvm::zip(states, bands)) bands_[state] = band.name;
   }
-  body_.block(fmt::format("for (int row = 0; row < {}; row += {})", value, band_rows_), [&] {
+  // ptxas unrolls a loop of known length for some GPUs, whatever it is told, and then has no room
+  // for the addresses of all turns.
+  body_.comment("(gridDim.z is 1: a length that the compilers do not know is not unrolled)");
+  body_.block(fmt::format("for (int row = 0; row < {} * gridDim.z; row += {})", value, rows), [&] {
     body_.line("__syncthreads();");
     for (auto [state, band] : llvm::zip(states, bands))
       body_.line("load_block<cta, {0}>({1}, {2} + row * {0}, {3} - row);",
@@ -246,7 +265,6 @@ void KernelEmitter::write_sums_over_bands(const std::vector<mlir::Operation*>& g
     sum_bands(llvm::cast<ReduceOp>(op), name);
   }
   bands_.clear();
-  band_rows_ = 16;
 }
 
 }  // namespace linnet::cuda

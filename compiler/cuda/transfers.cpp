@@ -183,6 +183,12 @@ void KernelEmitter::store_to_workspace(Value value) {
   }
   if (stored.flipped) {  // as it is in registers
     std::string from = tile(value);
+    // A wide state in two bytes takes a quarter of all registers: too many to wait in for this
+    // since the product that needed them so.
+    if (has_axis(value.getType(), Axis::key) && key_dim_ > 128 && stored.element != "float") {
+      body_.comment("(gridDim.z is 1: not what the product was given, as far as compilers know)");
+      from = fmt::format("keep_rows({}, {} * gridDim.z)", from, value_block_);
+    }
     return statement(
         fmt::format("write_block<{0}>({1} + sequence.first_value * {0}, {2}, {3} - "
                     "sequence.first_value);",

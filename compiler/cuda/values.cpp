@@ -177,7 +177,7 @@ std::string KernelEmitter::type_of(Value value) {
   std::string name = letters(value, flipped, is_step_);
   if (is_streamed(value)) {
     name += "_band";
-    rows = band_rows_;
+    rows = kBandRows;
   }
   const char* split = is_step_ && rank(value) == 1 ? "OneColumn" : by_rows ? "Rows" : "Columns";
   aliases_[name] = fmt::format("Tile<{}, {}, {}<{}>>", rows, columns, split, warps_);
@@ -341,9 +341,14 @@ std::string KernelEmitter::tile(Value value) {
   value = origin(value);
   fetch_again(value);
   if (auto found = homes_.find(value); found != homes_.end()) {
+    bool flip = in_registers_flipped(value);
+    // Where registers are short a tile that is in shared memory does not wait in them as well.
+    if (is_long_ && llvm::any_of(found->second.shared, [&](const Shared& shared) {
+          return shared.element == "float" && shared.flipped == flip;
+        }))
+      return fmt::format("load<{}>({})", type_of(value), view(value, "float", flip));
     if (!found->second.registers.empty()) return found->second.registers;
     if (!found->second.shared.empty()) {
-      bool flip = in_registers_flipped(value);
       if (is_step_) return fmt::format("over_rows<{}>({})", type_of(value), vector(value));
       return fmt::format("load<{}>({})", type_of(value), view(value, "", flip));
     }

@@ -65,7 +65,6 @@ check::Case kda(int64_t key, int64_t value, std::vector<int64_t> lengths, Precis
 }  // namespace
 
 TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
-  LINNET_NEEDS_NVRTC();
   const std::vector<Precision> formats = {Precision::bf16, Precision::f32, Precision::f16,
                                           Precision::tf32};
   const std::vector<std::pair<int64_t, int64_t>> sizes = {{20, 36}, {16, 16}, {36, 20}};
@@ -100,7 +99,6 @@ TEST_CASE("cuda: compiled graphs meet the reference, every op and gate mode") {
 }
 
 TEST_CASE("cuda: modes of the virtual GPU are taken: sums and approximations change bits") {
-  LINNET_NEEDS_NVRTC();
   if (!cuda::Device::open(gpu().name())->driver().virtual_set) return;
   conformance::Subject subject({.op = "kda", .key_dim = 20, .value_dim = 36, .dtype = DType::bf16});
   Layout layout{1, 2, {33}};
@@ -119,7 +117,6 @@ TEST_CASE("cuda: modes of the virtual GPU are taken: sums and approximations cha
 }
 
 TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of value channels") {
-  LINNET_NEEDS_NVRTC();
   hold(kda(60, 36, {1}, Precision::f32));
   hold(kda(96, 20, {15}, Precision::bf16));
   hold(kda(20, 96, {63, 2}, Precision::f16));
@@ -129,7 +126,6 @@ TEST_CASE("cuda: kda, sizes and lengths that fit no tile, several blocks of valu
 
 // Backward in f32 at 256 channels: more tiles than the 99 KB of shared memory that every GPU has.
 TEST_CASE("cuda: tiles that do not fit in shared memory make room for each other") {
-  LINNET_NEEDS_NVRTC();
   std::vector<const char*> names = {"delta_rule"};
   if (std::getenv("LINNET_TEST_ALL")) names = {"delta_rule", "kda", "gdn2", "rwkv7"};
   for (const char* op : names) {
@@ -142,7 +138,6 @@ TEST_CASE("cuda: tiles that do not fit in shared memory make room for each other
 }
 
 TEST_CASE("cuda: kda, 128 channels, the size models have") {
-  LINNET_NEEDS_NVRTC();
   for (Precision precision : {Precision::bf16, Precision::f32}) {
     check::Case c = kda(128, 128, {18}, precision);
     c.layout.value_heads = 1;
@@ -151,7 +146,6 @@ TEST_CASE("cuda: kda, 128 channels, the size models have") {
 }
 
 TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
-  LINNET_NEEDS_NVRTC();
   for (int64_t chunk : {4, 32, 64}) {
     check::Case c = kda(20, 16, {70, 3}, chunk == 64 ? Precision::bf16 : Precision::f32);
     c.options.chunk_size = chunk;
@@ -161,7 +155,6 @@ TEST_CASE("cuda: kda, chunks of 4, 32 and 64 tokens") {
 }
 
 TEST_CASE("cuda: decode, one token a chunk in one kernel") {
-  LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6", "rwkv7", "gated_delta_product"})
     for (Precision precision : {Precision::f32, Precision::bf16}) {
       check::Case c = kda(20, 36, {3, 0, 1}, precision);
@@ -178,7 +171,6 @@ TEST_CASE("cuda: decode, one token a chunk in one kernel") {
 }
 
 TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, forward or backward") {
-  LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "gated_delta_rule", "rwkv6"})
     for (check::Gates gates :
          {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
@@ -197,10 +189,7 @@ TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity, for
 
 // The conformance suite: a sample of its problems, all of them with LINNET_TEST_ALL=1.
 #define LINNET_CONFORMS(name, function) \
-  TEST_CASE("cuda: " name) {            \
-    LINNET_NEEDS_NVRTC();               \
-    conforms(conformance::function);    \
-  }
+  TEST_CASE("cuda: " name) { conforms(conformance::function); }
 LINNET_CONFORMS("states lie as [K, V] or [V, K] with the same bits", state_layouts_agree)
 LINNET_CONFORMS("bf16 states are what f32 states round to", narrow_states_are_rounded_once)
 LINNET_CONFORMS("bf16 gates give what the same numbers in f32 give", narrow_gates_are_read_exactly)
@@ -225,7 +214,6 @@ LINNET_CONFORMS("several threads call one op at a time, and each gets its own re
 #undef LINNET_CONFORMS
 
 TEST_CASE("cuda: what a GPU cannot read is refused by name") {
-  LINNET_NEEDS_NVRTC();
   Op op = gpu().build({.op = "linear_attention", .key_dim = 16, .value_dim = 16},
                       {.direction = Direction::decode});
   alignas(16) static float memory[4096];  // never read
@@ -266,7 +254,6 @@ TEST_CASE("cuda: what a GPU cannot read is refused by name") {
 }
 
 TEST_CASE("cuda: 66000 sequences, more blocks than a grid has along y or z") {
-  LINNET_NEEDS_NVRTC();
   constexpr int64_t kCount = 66000, kSize = 4;
   conformance::Subject subject(
       {.op = "linear_attention", .key_dim = kSize, .value_dim = kSize, .dtype = DType::f32});
@@ -291,7 +278,6 @@ TEST_CASE("cuda: 66000 sequences, more blocks than a grid has along y or z") {
 }
 
 TEST_CASE("cuda: the order of warps changes no bit, forward or backward") {
-  LINNET_NEEDS_NVRTC();
   const auto set = cuda::Device::open(gpu().name())->driver().virtual_set;
   if (!set) return;
   for (const char* op : {"kda", "gated_delta_rule"})
@@ -312,7 +298,6 @@ TEST_CASE("cuda: the order of warps changes no bit, forward or backward") {
 }
 
 TEST_CASE("cuda: changing a token leaves the outputs before it the same to the bit") {
-  LINNET_NEEDS_NVRTC();
   for (float bound : {0.f, -5.f}) {  // pairwise and anchored exponentials
     check::Case c = kda(20, 16, {40}, Precision::f32);
     c.problem.lower_bound = bound;

@@ -50,7 +50,6 @@ Op build(const Problem& problem, const Schedule& schedule = kCut) {
 }  // namespace
 
 TEST_CASE("cuda: segments meet the reference, lengths around their borders, one sequence empty") {
-  LINNET_NEEDS_NVRTC();
   hold(cut("kda", 20, 36, {97, 0, 31, 64, 33}, Precision::f32));
   hold(cut("gla", 36, 20, {65, 32, 0, 96}, Precision::f32));
   hold(cut("gated_delta_product", 16, 20, {70, 0, 32}, Precision::bf16));
@@ -62,7 +61,6 @@ TEST_CASE("cuda: segments meet the reference, lengths around their borders, one 
 }
 
 TEST_CASE("cuda: gradients by segments meet the reference, and have the same bits in any packing") {
-  LINNET_NEEDS_NVRTC();
   std::vector<const char*> names = {"kda", "simple_gla"};
   if (everything()) names = {"kda", "simple_gla", "gdn2", "rwkv6", "rwkv7", "comba"};
   for (const char* op : names) {
@@ -88,7 +86,6 @@ TEST_CASE("cuda: gradients by segments meet the reference, and have the same bit
 }
 
 TEST_CASE("cuda: segments at the size models have, and wider") {
-  LINNET_NEEDS_NVRTC();
   check::Case c = cut("kda", 128, 128, {70}, Precision::bf16);
   c.layout.value_heads = 1;
   hold(c);
@@ -100,14 +97,12 @@ TEST_CASE("cuda: segments at the size models have, and wider") {
 }
 
 TEST_CASE("cuda: an output in a kernel of its own, and a hoisted inverse, by segments") {
-  LINNET_NEEDS_NVRTC();
   check::Case c = cut("kda", 20, 36, {70, 31}, Precision::f32);
   c.schedule->stages = c.options.stages = {.separate_output = true, .distribute_inverse = true};
   hold(c);
 }
 
 TEST_CASE("cuda: by segments a sequence gives the same bits alone and in any packing") {
-  LINNET_NEEDS_NVRTC();
   for (const char* op : {"kda", "simple_gla"}) {
     conformance::Subject subject({.op = op, .key_dim = 24, .value_dim = 32, .dtype = DType::bf16});
     Layout layout{1, 2, {15, 130, 0, 64}};
@@ -132,7 +127,6 @@ TEST_CASE("cuda: by segments a sequence gives the same bits alone and in any pac
 }
 
 TEST_CASE("cuda: by segments a batch gives the bits of the same sequences packed") {
-  LINNET_NEEDS_NVRTC();
   conformance::Subject subject({.op = "kda", .key_dim = 24, .value_dim = 32});
   Layout layout{1, 2, {70, 70, 70}};
   Op op = build(subject.problem);
@@ -144,7 +138,6 @@ TEST_CASE("cuda: by segments a batch gives the bits of the same sequences packed
 }
 
 TEST_CASE("cuda: by segments states between chunks are the final states of prefixes") {
-  LINNET_NEEDS_NVRTC();
   for (bool v_first : {false, true}) {
     conformance::Subject subject(
         {.op = "gated_delta_rule", .key_dim = 24, .value_dim = 20, .state_v_first = v_first});
@@ -165,7 +158,6 @@ TEST_CASE("cuda: by segments states between chunks are the final states of prefi
 }
 
 TEST_CASE("cuda: by segments a state's format and order, and what is not given, change no bit") {
-  LINNET_NEEDS_NVRTC();
   Problem problem{.op = "kda", .key_dim = 24, .value_dim = 32}, other = problem;
   conformance::Subject subject(problem);
   Layout layout{1, 2, {40, 0, 70}};
@@ -192,7 +184,6 @@ TEST_CASE("cuda: by segments a state's format and order, and what is not given, 
 }
 
 TEST_CASE("cuda: by segments the final state may lie where the initial one did") {
-  LINNET_NEEDS_NVRTC();
   constexpr int64_t T = 40, D = 16;
   Op op =
       build({.op = "linear_attention", .key_dim = D, .value_dim = D}, {.chunk = 16, .segment = 16});
@@ -220,14 +211,12 @@ TEST_CASE("cuda: by segments the final state may lie where the initial one did")
 }
 
 TEST_CASE("cuda: by segments a changed token leaves the outputs before it the same to the bit") {
-  LINNET_NEEDS_NVRTC();
   check::Case c = cut("kda", 24, 32, {100}, Precision::f32);
   for (int64_t token : {20, 63, 64})
     for (const check::Result& result : check::causal_on(gpu(), c, token)) CHECK(result.passed);
 }
 
 TEST_CASE("cuda: gates at -1000, at 0 and at -5 give no NaN and no infinity by segments") {
-  LINNET_NEEDS_NVRTC();
   for (check::Gates gates :
        {check::Gates::lowest, check::Gates::zero, check::Gates::at_bound, check::Gates::mixed}) {
     check::Case c = cut("kda", 20, 36, {97, 0, 31, 64, 33}, Precision::f32);
@@ -263,7 +252,6 @@ TEST_CASE("cuda source: segments take 4 launches, spill nothing and are refused 
         "segment: expected a multiple of the chunk, got 40");
   CHECK(refusal({.chunk = 1, .segment = 32}, Direction::forward) ==
         "segment: expected 0 for chunks of one token, got 32");
-  LINNET_NEEDS_NVRTC();
   std::vector<std::pair<DType, const char*>> compiled = {{DType::bf16, "sm_80"},
                                                          {DType::f32, "sm_90"}};
   if (everything())

@@ -15,19 +15,6 @@
 
 namespace linnet::testing {
 
-// Whether kernels can be compiled here; tests that need it say so and pass otherwise.
-inline bool can_compile() {
-  try {
-    cuda::Nvrtc::get();
-    return true;
-  } catch (const DeviceError& error) {
-    MESSAGE("skipped: ", error.what());
-    return false;
-  }
-}
-#define LINNET_NEEDS_NVRTC() \
-  if (!::linnet::testing::can_compile()) return
-
 // The device these tests run on: LINNET_TEST_DEVICE, or a virtual one; as the driver layer and as
 // callers have it.
 inline std::string test_device_name() {

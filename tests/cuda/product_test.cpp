@@ -197,7 +197,6 @@ void share_among_threads(size_t count, F call) {
 }  // namespace
 
 TEST_CASE("cuda product: no warning and no spill, every op, gate mode, direction and format") {
-  LINNET_NEEDS_NVRTC();
   std::vector<Kernels> list = product();
   CHECK(list.size() > 5000);
   const char* only = std::getenv("LINNET_TEST_ONLY");

@@ -73,7 +73,6 @@ TEST_CASE("cuda source: the same text every time, at most 2 launches forward and
 }
 
 TEST_CASE("cuda source: kda at 128 channels compiles without a warning and spills nothing") {
-  LINNET_NEEDS_NVRTC();
   for (Direction direction : {Direction::forward, Direction::backward}) {
     cuda::Source source = source_of({.op = "kda", .dtype = DType::bf16}, direction);
     auto made = cuda::Nvrtc::get().compile_cubin(source.text, "kda.cu", "sm_80",
@@ -102,7 +101,6 @@ TEST_CASE("cuda source: refusals name what was expected and what came") {
         }) == "key_dim: expected at most 256 on CUDA, got 260");
   CHECK(message_of<UserError>([] { cuda::Device::open("gpu"); }) ==
         "device: expected cuda:<number> or virtual:sm_<arch>, got 'gpu'");
-  LINNET_NEEDS_NVRTC();
   std::string bad = message_of<DeviceError>(
       [] { cuda::Nvrtc::get().compile("\nint x() {\n", "bad.cu", "sm_80", {}); });
   CHECK(bad.find("line 2: int x() {") != std::string::npos);

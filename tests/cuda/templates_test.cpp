@@ -57,7 +57,6 @@ template <class T> __device__ void put(float* to, const T& a, int rows, int colu
 }  // namespace
 
 TEST_CASE("templates: every header compiles on its own for every architecture") {
-  LINNET_NEEDS_NVRTC();
   for (const auto& [name, text] : embedded_templates())
     for (const char* arch : {"sm_80", "sm_89", "sm_90", "sm_100", "sm_120"}) {
       CAPTURE(name);
@@ -67,7 +66,6 @@ TEST_CASE("templates: every header compiles on its own for every architecture") 
 }
 
 TEST_CASE("templates: products in every format and form, sizes that are no multiples of 16") {
-  LINNET_NEEDS_NVRTC();
   constexpr int M = 20, K = 52, N = 36;
   auto a = random_numbers(M * K, 1), b = random_numbers(K * N, 2);
   std::vector<double> expected(M * N);
@@ -118,7 +116,6 @@ extern "C" __global__ void kernel(const float* a, const float* b, float* out) {{
 }
 
 TEST_CASE("templates: the inverse of I + A, one block and several, odd sizes") {
-  LINNET_NEEDS_NVRTC();
   for (int n : {5, 16, 32, 64}) {
     CAPTURE(n);
     auto a = random_numbers(n * n, 3, 0.3f);
@@ -148,7 +145,6 @@ extern "C" __global__ void kernel(const float* a, float* out) {{
 }
 
 TEST_CASE("templates: running sums down a tile, forward and back, with and without the own row") {
-  LINNET_NEEDS_NVRTC();
   constexpr int R = 40, N = 20;
   auto a = random_numbers(R * N, 4);
   for (bool reverse : {false, true})
@@ -178,7 +174,6 @@ extern "C" __global__ void kernel(const float* a, float* out) {{
 }
 
 TEST_CASE("templates: scores under decay, pairwise and anchored, every format and block") {
-  LINNET_NEEDS_NVRTC();
   constexpr int C = 32, K = 20;
   auto a = random_numbers(C * K, 5), b = random_numbers(C * K, 6), g = random_numbers(C * K, 7);
   for (int i = 0; i < C; ++i)
@@ -226,7 +221,6 @@ extern "C" __global__ void kernel(const float* a, const float* b, const float* g
 }
 
 TEST_CASE("templates: the adjoints of scores under decay, rows and columns, both forms") {
-  LINNET_NEEDS_NVRTC();
   constexpr int C = 32, K = 20;
   auto m = random_numbers(C * C, 8), x = random_numbers(C * K, 9), g = random_numbers(C * K, 10);
   for (int i = 0; i < C; ++i)

@@ -56,6 +56,12 @@ LINNET_KERNEL(128, 1) kda_backward_prepare(const Tensor<const bf16> q_tensor,
   __syncthreads();
   store_block<cta, 128>(in_record<bf16>(record, 4096), k_out_s);
   const CxK e = over_rows<CxK>(beta) * load<CxK>(k);
+  const CxK e_in = e * exp_gamma;
+  const SharedTile<bf16, 16, 128> e_in_s(shared + 512);
+  __syncthreads();
+  store(e_in_s, e_in);
+  __syncthreads();
+  store_block<cta, 128>(in_record<bf16>(record, 8704), e_in_s);
   const SharedTile<float, 16, 128> gamma_s(shared + 21824);
   store(gamma_s, gamma);
   const SharedTile<float, 16, 128> e_s(shared + 30528);
@@ -76,12 +82,6 @@ LINNET_KERNEL(128, 1) kda_backward_prepare(const Tensor<const bf16> q_tensor,
   store(Z_s, load<CxC>(Z));
   __syncthreads();
   store_block<cta, 16>(in_record<bf16>(record, 8192), Z_s);
-  const CxK e_in = e * exp_gamma;
-  const SharedTile<bf16, 16, 128> e_in_s(shared + 3584);
-  __syncthreads();
-  store(e_in_s, e_in);
-  __syncthreads();
-  store_block<cta, 128>(in_record<bf16>(record, 8704), e_in_s);
   float* const decay = reinterpret_cast<float*>(shared + 512);
   fill_vector<cta, 128>(decay, [&](int i) { return exponential(gamma_last[i]); });
   __syncthreads();
@@ -229,18 +229,13 @@ LINNET_KERNEL(128, 1) kda_backward_reverse(const float scale, const Tensor<const
 }
 
 // A block for every chunk and value head.
-LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
-    const Tensor<const bf16> k_tensor, const Tensor<const bf16> v_tensor,
-    const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale,
-    const Tensor<const bf16> do_tensor, const Tensor<float> dq_partial,
-    const Tensor<bf16> dq_tensor, const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor,
-    const Tensor<bf16> dv_tensor, const Tensor<float> dg_tensor, const Tensor<bf16> dbeta_tensor,
-    unsigned char* workspace, const Batch batch) {
+LINNET_KERNEL(256,
+    __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200 ? 1 : 2) kda_backward_finish(const Tensor<const bf16> q_tensor, const Tensor<const bf16> k_tensor, const Tensor<const bf16> v_tensor, const Tensor<const float> g_tensor, const Tensor<const bf16> beta_tensor, const float scale, const Tensor<const bf16> do_tensor, const Tensor<float> dq_partial, const Tensor<bf16> dq_tensor, const Tensor<float> dk_partial, const Tensor<bf16> dk_tensor, const Tensor<bf16> dv_tensor, const Tensor<float> dg_tensor, const Tensor<bf16> dbeta_tensor, unsigned char* workspace, const Batch batch) {
   using cta = Cta<8>;
   using CxC = Tile<16, 16, Columns<8>>;
   using CxK = Tile<16, 128, Columns<8>>;
   using CxV = Tile<16, 128, Columns<8>>;
-  using VxK_band = Tile<32, 128, Columns<8>>;
+  using VxK_band = Tile<16, 128, Columns<8>>;
   const Chunk chunk = find_chunk<16>(batch, blockIdx.x);
   if (chunk.rows == 0) {
     return;
@@ -265,128 +260,130 @@ LINNET_KERNEL(256, 1) kda_backward_finish(const Tensor<const bf16> q_tensor,
   commit_copies();
   wait_for_copies();
   __syncthreads();
-  const CxV t1 = load<CxV>(do_) * scale;
-  const SharedTile<bf16, 16, 128> t1_s(shared + 0);
+  const SharedTile<bf16, 16, 128> t_s(shared + 38464);
+  store(t_s, (load<CxV>(do_) * scale));
   __syncthreads();
-  store(t1_s, t1);
-  __syncthreads();
-  const CxC dA_qk = product<CxC, Precision::bf16>(t1_s, X);
-  const CxK gate = maximum(load<CxK>(g), -128.f);
-  const CxK gamma = cumsum(gate);
-  const CxC t2 = product<CxC, Precision::bf16>(transposed(Y), X);
-  const CxC t3 = keep<Triangle::strict_lower>(t2);
-  const CxK e = over_rows<CxK>(beta) * load<CxK>(k);
-  const SharedTile<float, 16, 128> gamma_s(shared + 38464);
+  const CxC dA_qk = product<CxC, Precision::bf16>(t_s, X);
+  const CxK gamma = cumsum(maximum(load<CxK>(g), -128.f));
+  const CxC t1 = product<CxC, Precision::bf16>(transposed(Y), X);
+  const CxC t2 = keep<Triangle::strict_lower>(t1);
+  const SharedTile<float, 16, 128> gamma_s(shared + 42816);
   store(gamma_s, gamma);
-  const SharedTile<float, 16, 16> dA_qk_s(shared + 47168);
+  const SharedTile<float, 16, 16> dA_qk_s(shared + 51520);
   store(dA_qk_s, dA_qk);
-  const SharedTile<float, 16, 16> t3_s(shared + 48704);
-  store(t3_s, t3);
-  const SharedTile<float, 16, 128> e_s(shared + 50240);
-  store(e_s, e);
-  CxK t4, t5, t6, de;
-  // t4_i = sum_j dA_qk_s_ij k_j exp(gamma_s_i - gamma_s_j)
-  // t5_j = sum_i dA_qk_s_ij q_i exp(gamma_s_i - gamma_s_j)
-  // t6_j = sum_i t3_s_ij e_s_i exp(gamma_s_i - gamma_s_j)
-  // de_i = sum_j t3_s_ij k_j exp(gamma_s_i - gamma_s_j)
+  const SharedTile<float, 16, 16> t2_s(shared + 53056);
+  store(t2_s, t2);
+  const SharedTile<float, 16, 128> e_s(shared + 54592);
+  store(e_s, (over_rows<CxK>(beta) * load<CxK>(k)));
+  CxK t3, t4, t5, de;
+  // t3_i = sum_j dA_qk_s_ij k_j exp(gamma_s_i - gamma_s_j)
+  // t4_j = sum_i dA_qk_s_ij q_i exp(gamma_s_i - gamma_s_j)
+  // t5_j = sum_i t2_s_ij e_s_i exp(gamma_s_i - gamma_s_j)
+  // de_i = sum_j t2_s_ij k_j exp(gamma_s_i - gamma_s_j)
   __syncthreads();
-  decay_applies<Precision::tf32>(gamma_s, gamma_s, onto_rows<Triangle::strict_lower>(t4, dA_qk_s, k),
-      onto_columns<Triangle::strict_lower>(t5, dA_qk_s, q), onto_columns<Triangle::strict_lower>(t6,
-      t3_s, e_s), onto_rows<Triangle::strict_lower>(de, t3_s, k));
-  float* const diagonal = reinterpret_cast<float*>(shared + 48704);
-  float* const partial = reinterpret_cast<float*>(shared + 48768);
+  decay_applies<Precision::tf32>(gamma_s, gamma_s, onto_rows<Triangle::strict_lower>(t3, dA_qk_s, k),
+      onto_columns<Triangle::strict_lower>(t4, dA_qk_s, q), onto_columns<Triangle::strict_lower>(t5,
+      t2_s, e_s), onto_rows<Triangle::strict_lower>(de, t2_s, k));
+  float* const diagonal = reinterpret_cast<float*>(shared + 53056);
+  float* const partial = reinterpret_cast<float*>(shared + 53120);
   __syncthreads();
-  row_sums(diagonal, keep<Triangle::lower>(dA_qk) - keep<Triangle::strict_lower>(dA_qk), partial);
+  row_sums(diagonal,
+      keep<Triangle::lower>(load<CxC>(dA_qk_s)) - keep<Triangle::strict_lower>(load<CxC>(dA_qk_s)),
+      partial);
   __syncthreads();
-  const CxK dq = t4 + (over_rows<CxK>(diagonal) * load<CxK>(k));
-  const SharedTile<bf16, 32, 128> S_band(shared + 58944);
-  const SharedTile<bf16, 32, 128> dS_band(shared + 67648);
+  const CxK dq = t3 + (over_rows<CxK>(diagonal) * load<CxK>(k));
+  const CxK dgamma = load<CxK>(q) * t3;
+  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t4);
+  const CxK dk = (over_rows<CxK>(diagonal) * load<CxK>(q)) + t4;
+  const CxK dk_2 = dk - t5;
+  const CxK dgamma_3 = dgamma_2 + (load<CxK>(k) * t5);
+  const CxK dgamma_4 = dgamma_3 - (load<CxK>(e_s) * de);
+  const CxK de_2 = negative(de);
+  const SharedTile<bf16, 32, 128> S_band(shared + 63296);
+  const SharedTile<bf16, 32, 128> dS_band(shared + 72000);
   CxK dq_in = constant<CxK>(0.f);
   CxK dk_out = constant<CxK>(0.f);
   CxK de_in = constant<CxK>(0.f);
   VxK_band ddecay_bands = constant<VxK_band>(0.f);
-  for (int row = 0; row < 128; row += 32) {
+  const SharedTile<bf16, 16, 128> S_band_2(shared + 63296);
+  const SharedTile<bf16, 16, 128> dS_band_2(shared + 72000);
+  const SharedTile<bf16, 16, 128> S_band_3(shared + 67648);
+  const SharedTile<bf16, 16, 128> dS_band_3(shared + 76352);
+  // (gridDim.z is 1: a length that the compilers do not know is not unrolled)
+  for (int row = 0; row < 128 * gridDim.z; row += 32) {
     __syncthreads();
     load_block<cta, 128>(S_band, in_record<bf16>(record, 17408) + row * 128, 128 - row);
     load_block<cta, 128>(dS_band, in_record<bf16>(record, 54272) + row * 128, 128 - row);
     commit_copies();
     wait_for_copies();
     __syncthreads();
-    add_band<Precision::bf16>(dq_in, t1_s, S_band, row);
+    add_band<Precision::bf16>(dq_in, t_s, S_band, row);
     add_band<Precision::bf16>(dk_out, transposed(X), dS_band, row);
     add_band<Precision::bf16>(de_in, transposed(Y), S_band, row);
-    ddecay_bands = ddecay_bands + (load<VxK_band>(dS_band) * load<VxK_band>(S_band));
+    ddecay_bands = ddecay_bands + (load<VxK_band>(dS_band_2) * load<VxK_band>(S_band_2));
+    ddecay_bands = ddecay_bands + (load<VxK_band>(dS_band_3) * load<VxK_band>(S_band_3));
   }
-  float* const ddecay = reinterpret_cast<float*>(shared + 47168);
+  float* const ddecay = reinterpret_cast<float*>(shared + 51520);
   column_sums(ddecay, ddecay_bands);
-  const CxK exp_gamma = exponential(gamma);
+  const CxK exp_gamma = exponential(load<CxK>(gamma_s));
+  const CxK de_3 = de_2 - (de_in * exp_gamma);
   const CxK dq_2 = dq + (dq_in * exp_gamma);
   const SharedTile<float, 16, 128> dq_2_s(shared + 0);
   __syncthreads();
   store(dq_2_s, dq_2);
   __syncthreads();
   store_share<cta>(dq_tensor, dq_partial, batch, chunk, dq_2_s);
+  const CxK dexp_gamma = dq_in * load<CxK>(q);
+  const CxK dexp_gamma_2 = dexp_gamma - (de_in * load<CxK>(e_s));
   float* const gamma_last = reinterpret_cast<float*>(shared + 0);
   __syncthreads();
-  take_row(gamma_last, gamma, 15);
+  take_row(gamma_last, load<CxK>(gamma_s), 15);
   __syncthreads();
-  const CxK t7 = exponential((over_columns<CxK>(gamma_last) - gamma));
-  const CxK de_2 = negative(de);
-  const CxK de_3 = de_2 - (de_in * exp_gamma);
-  const CxK dk = (over_rows<CxK>(diagonal) * load<CxK>(q)) + t5;
-  const CxK dk_2 = dk + (dk_out * t7);
-  const CxK dk_3 = dk_2 - t6;
+  const CxK t6 = exponential((over_columns<CxK>(gamma_last) - load<CxK>(gamma_s)));
+  const CxK dk_3 = dk_2 + (dk_out * t6);
   const CxK dk_4 = dk_3 + (de_3 * over_rows<CxK>(beta));
   const SharedTile<float, 16, 128> dk_4_s(shared + 512);
   store(dk_4_s, dk_4);
   __syncthreads();
   store_share<cta>(dk_tensor, dk_partial, batch, chunk, dk_4_s);
+  const CxK dbeta = de_3 * load<CxK>(k);
+  float* const t7 = reinterpret_cast<float*>(shared + 512);
+  float* const partial_2 = reinterpret_cast<float*>(shared + 576);
+  __syncthreads();
+  row_sums(t7, dbeta, partial_2);
+  const CxK dgamma_last = (dk_out * load<CxK>(k)) * t6;
+  const CxK dgate = cumsum<Direction::forward, Own::excluded>(dgamma_last);
   const CxV dv = load<CxV>(transposed(Y)) * over_rows<CxV>(beta);
-  const SharedTile<bf16, 16, 128> dv_s(shared + 512);
+  const SharedTile<bf16, 16, 128> dv_s(shared + 576);
   __syncthreads();
   store(dv_s, dv);
   __syncthreads();
   store_rows<cta, 16>(chunk.at(dv_tensor, chunk.head), dv_tensor.row_step, dv_s, chunk.rows, 128);
-  const CxK dgamma = load<CxK>(q) * t4;
-  const CxK dexp_gamma = dq_in * load<CxK>(q);
-  const CxK dexp_gamma_2 = dexp_gamma - (de_in * e);
-  float* const decay = reinterpret_cast<float*>(shared + 512);
+  float* const decay = reinterpret_cast<float*>(shared + 576);
   __syncthreads();
   fill_vector<cta, 128>(decay, [&](int i) { return exponential(gamma_last[i]); });
   float* const t8 = reinterpret_cast<float*>(shared + 0);
   __syncthreads();
   fill_vector<cta, 128>(t8, [&](int i) { return (ddecay[i] * decay[i]); });
-  const CxK dgamma_2 = dgamma - (load<CxK>(k) * t5);
-  const CxK dgamma_3 = dgamma_2 + (load<CxK>(k) * t6);
-  const CxK dgamma_4 = dgamma_3 - (e * de);
-  const CxK dgamma_5 = dgamma_4 + (dexp_gamma_2 * exp_gamma);
   __syncthreads();
-  const CxK dgamma_6 = dgamma_5 + place_row<CxK>(t8, 15);
-  const CxK dgate = cumsum<Direction::reverse, Own::included>(dgamma_6);
-  const CxK dgamma_last = (dk_out * load<CxK>(k)) * t7;
-  const CxK dgate_2 = cumsum<Direction::forward, Own::excluded>(dgamma_last);
-  const CxK dgate_3 = dgate_2 + dgate;
+  const CxK dgamma_5 = dgamma_4 + place_row<CxK>(t8, 15);
+  const CxK dgamma_6 = dgamma_5 + (dexp_gamma_2 * exp_gamma);
+  const CxK dgate_2 = cumsum<Direction::reverse, Own::included>(dgamma_6);
+  const CxK dgate_3 = dgate + dgate_2;
   const CxK dg = choose(at_least(load<CxK>(g), -128.f), dgate_3, 0.f);
-  const SharedTile<float, 16, 128> dg_s(shared + 0);
-  __syncthreads();
+  const SharedTile<float, 16, 128> dg_s(shared + 576);
   store(dg_s, dg);
   __syncthreads();
   store_rows<cta, 16>(chunk.at(dg_tensor, chunk.head), dg_tensor.row_step, dg_s, chunk.rows, 128);
-  const CxV dbeta = load<CxV>(transposed(Y)) * load<CxV>(v);
   float* const dbeta_2 = reinterpret_cast<float*>(shared + 0);
-  float* const partial_2 = reinterpret_cast<float*>(shared + 64);
+  float* const partial_3 = reinterpret_cast<float*>(shared + 576);
   __syncthreads();
-  row_sums(dbeta_2, dbeta, partial_2);
-  const CxK dbeta_3 = de_3 * load<CxK>(k);
-  float* const t9 = reinterpret_cast<float*>(shared + 64);
-  float* const partial_3 = reinterpret_cast<float*>(shared + 128);
+  row_sums(dbeta_2, load<CxV>(transposed(Y)) * load<CxV>(v), partial_3);
+  float* const dbeta_3 = reinterpret_cast<float*>(shared + 64);
   __syncthreads();
-  row_sums(t9, dbeta_3, partial_3);
-  float* const dbeta_4 = reinterpret_cast<float*>(shared + 128);
+  fill_vector<cta, 16>(dbeta_3, [&](int i) { return (dbeta_2[i] + t7[i]); });
   __syncthreads();
-  fill_vector<cta, 16>(dbeta_4, [&](int i) { return (dbeta_2[i] + t9[i]); });
-  __syncthreads();
-  store_vector<cta>(chunk.at(dbeta_tensor, chunk.head), dbeta_tensor.row_step, dbeta_4, chunk.rows);
+  store_vector<cta>(chunk.at(dbeta_tensor, chunk.head), dbeta_tensor.row_step, dbeta_3, chunk.rows);
 }
 
 // A block for every 1024 numbers of the outputs that value heads or chunks share, or 256 of those with one a head.

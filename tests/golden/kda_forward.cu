@@ -51,6 +51,12 @@ LINNET_KERNEL(128, 1) kda_prepare(const Tensor<const bf16> q_tensor,
   store(e_in_s, e_in);
   __syncthreads();
   store_block<cta, 128>(in_record<bf16>(record, 512), e_in_s);
+  const CxK q_in = load<CxK>(q) * exp_gamma;
+  const SharedTile<bf16, 16, 128> q_in_s(shared + 512);
+  __syncthreads();
+  store(q_in_s, q_in);
+  __syncthreads();
+  store_block<cta, 128>(in_record<bf16>(record, 9216), q_in_s);
   const SharedTile<float, 16, 128> gamma_s(shared + 17472);
   store(gamma_s, gamma);
   const SharedTile<float, 16, 128> e_s(shared + 26176);
@@ -67,26 +73,21 @@ LINNET_KERNEL(128, 1) kda_prepare(const Tensor<const bf16> q_tensor,
   store(A_qk_s, load<CxC>(A_qk));
   __syncthreads();
   store_block<cta, 16>(in_record<bf16>(record, 13312), A_qk_s);
+  const CxK k_out = load<CxK>(k) * exponential((over_columns<CxK>(gamma_last) - gamma));
+  const SharedTile<bf16, 16, 128> k_out_s(shared + 2048);
+  __syncthreads();
+  store(k_out_s, k_out);
+  __syncthreads();
+  store_block<cta, 128>(in_record<bf16>(record, 5120), k_out_s);
   const SharedTile<float, 16, 16> Z(shared + 2048);
   // Z = (I + A_ek)^-1
+  __syncthreads();
   inverse_unit_lower<cta, Precision::tf32>(Z, A_ek);
   const SharedTile<bf16, 16, 16> Z_s(shared + 3584);
   __syncthreads();
   store(Z_s, load<CxC>(Z));
   __syncthreads();
   store_block<cta, 16>(in_record<bf16>(record, 4608), Z_s);
-  const CxK k_out = load<CxK>(k) * exponential((over_columns<CxK>(gamma_last) - gamma));
-  const SharedTile<bf16, 16, 128> k_out_s(shared + 512);
-  __syncthreads();
-  store(k_out_s, k_out);
-  __syncthreads();
-  store_block<cta, 128>(in_record<bf16>(record, 5120), k_out_s);
-  const CxK q_in = load<CxK>(q) * exp_gamma;
-  const SharedTile<bf16, 16, 128> q_in_s(shared + 0);
-  __syncthreads();
-  store(q_in_s, q_in);
-  __syncthreads();
-  store_block<cta, 128>(in_record<bf16>(record, 9216), q_in_s);
 }
 
 // A block for every sequence, value head and 64 value channels; value channels lie along the rows of tiles.

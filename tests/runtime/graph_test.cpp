@@ -64,7 +64,6 @@ void run_from_graph(const Schedule& schedule, size_t launches) {
 
 TEST_CASE(
     "runtime: a captured call runs from its graph, again and again, with what inputs are then") {
-  LINNET_NEEDS_NVRTC();
   if (std::getenv("LINNET_TEST_DEVICE") || std::getenv("LINNET_CUDA_DRIVER")) return;
   run_from_graph({.chunk = 16}, 2);
   run_from_graph({.chunk = 16, .segment = 16}, 4);

@@ -171,7 +171,6 @@ TEST_CASE("runtime: a compiler that is not there, or is not one, is named") {
 }
 
 TEST_CASE("runtime: a program runs from a bundle on a GPU, with neither compiler nor NVRTC there") {
-  LINNET_NEEDS_NVRTC();
   Processes p;
   p.device = "virtual:sm_80";
   const std::string bundle = (p.directory.path / "bundle").string();

@@ -77,11 +77,10 @@ const Nvrtc& nvrtc() {
 
 }  // namespace
 
-bool nvrtc_available() { return nvrtc().library != nullptr; }
-
 std::string compile_cuda(const std::string& source, const std::string& arch,
                          const std::string& file) {
   const Nvrtc& api = nvrtc();
+  if (!api.library) throw std::runtime_error("NVRTC is not installed (run setup.sh)");
   void* program = nullptr;
   if (api.create(&program, source.c_str(), file.c_str(), 0, nullptr, nullptr) != 0)
     throw std::runtime_error("nvrtcCreateProgram failed");

@@ -5,9 +5,8 @@
 
 namespace linnet::vgpu::testing {
 
-// True when the wheel is installed; tests that need it are skipped with a message otherwise.
-bool nvrtc_available();
-// PTX with line information; throws std::runtime_error with NVRTC's log.
+// PTX with line information; throws std::runtime_error with NVRTC's log, or if the wheel is not
+// installed.
 std::string compile_cuda(const std::string& source, const std::string& arch = "sm_90",
                          const std::string& file = "kernel.cu");
 

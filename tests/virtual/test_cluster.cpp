@@ -41,13 +41,9 @@ Launched run(const std::string& body, unsigned blocks, unsigned threads = 64) {
   return launched;
 }
 
-#define NEEDS_NVRTC() \
-  if (!nvrtc_available()) return
-
 }  // namespace
 
 TEST_CASE("clusters: a block reads its neighbour's shared memory") {
-  NEEDS_NVRTC();
   const auto launched = run(R"(
 extern "C" __global__ void __cluster_dims__(4, 1, 1) k(int* out) {
   __shared__ int value[64];
@@ -69,7 +65,6 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) k(int* out) {
 }
 
 TEST_CASE("clusters: stores, atomics and arrivals in another block") {
-  NEEDS_NVRTC();
   // Everybody adds to block 0's counter and arrives at its mbarrier; block 0 waits for them.
   const auto launched = run(R"(
 extern "C" __global__ void __cluster_dims__(4, 1, 1) k(int* out) {
@@ -121,7 +116,6 @@ mov.u32 %r3, %cluster_nctarank; st.global.u32 [%d0+24], %r3; mov.u32 %r3, %clust
 }
 
 TEST_CASE("clusters: a launch attribute makes them, and must divide the grid") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(std::string(kHelpers) + R"(
 extern "C" __global__ void k(int* out) { out[blockIdx.x] = 10 * size() + rank(); })",
                                "sm_90", "cluster.cu"));
@@ -151,7 +145,6 @@ extern "C" __global__ void k(int* out) { out[blockIdx.x] = 10 * size() + rank();
 }
 
 TEST_CASE("clusters: a missing barrier and a barrier nobody else comes to are found") {
-  NEEDS_NVRTC();
   const auto missing = run(R"(
 extern "C" __global__ void __cluster_dims__(2, 1, 1) k(int* out) {
   __shared__ int value[64];

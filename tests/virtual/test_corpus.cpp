@@ -21,12 +21,6 @@ std::vector<float> random_floats(size_t count, uint32_t seed) {
   return values;
 }
 
-#define NEEDS_NVRTC()                                          \
-  if (!nvrtc_available()) {                                    \
-    MESSAGE("skipped: NVRTC is not installed (run setup.sh)"); \
-    return;                                                    \
-  }
-
 void check_clean(int result) {
   CHECK_MESSAGE(result == 0, DriverClient::get().linnet_virtual_last_error());
   CHECK(std::string(DriverClient::get().linnet_virtual_findings()) == "[]");
@@ -35,7 +29,6 @@ void check_clean(int result) {
 }  // namespace
 
 TEST_CASE("corpus: vector addition") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 extern "C" __global__ void add(const float* a, const float* b, float* c, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -50,7 +43,6 @@ extern "C" __global__ void add(const float* a, const float* b, float* c, int n) 
 }
 
 TEST_CASE("corpus: block reduction with shuffles and shared memory") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 extern "C" __global__ void reduce(const float* in, float* out, int n) {
   __shared__ float parts[8];
@@ -78,7 +70,6 @@ extern "C" __global__ void reduce(const float* in, float* out, int n) {
 }
 
 TEST_CASE("corpus: inclusive scan in shared memory") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 extern "C" __global__ void scan(const int* in, int* out) {
   __shared__ int s[2][256];
@@ -101,7 +92,6 @@ extern "C" __global__ void scan(const int* in, int* out) {
 }
 
 TEST_CASE("corpus: transpose through padded shared memory has no bank conflicts") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 extern "C" __global__ void transpose(const float* in, float* out, int n) {
   __shared__ float tile[32][33];
@@ -123,7 +113,6 @@ extern "C" __global__ void transpose(const float* in, float* out, int n) {
 }
 
 TEST_CASE("corpus: integer and float atomics from many blocks") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 extern "C" __global__ void count(int* histogram, float* sum, unsigned* top, unsigned long long* wide) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -149,7 +138,6 @@ extern "C" __global__ void count(int* histogram, float* sum, unsigned* top, unsi
 }
 
 TEST_CASE("corpus: divergent loops, breaks, continues and a switch") {
-  NEEDS_NVRTC();
   const char* source = R"(
 __device__ int step(int x, int i) {
   switch ((x + i) % 5) {
@@ -201,7 +189,6 @@ extern "C" __global__ void wander(int* out) {
 }
 
 TEST_CASE("corpus: function calls with structs, recursion and function pointers") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 struct Pair { int a; double b[3]; };
 __device__ __noinline__ double blend(Pair p, int i) { p.b[i % 3] += p.a; return p.b[0] + 2 * p.b[1] - p.b[2]; }
@@ -236,7 +223,6 @@ extern "C" __global__ void calls(double* d, int* f, int* p) {
 }
 
 TEST_CASE("corpus: math functions of CUDA C++ agree with the host") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 extern "C" __global__ void math(const float* x, float* y) {
   int t = threadIdx.x;
@@ -269,7 +255,6 @@ extern "C" __global__ void math(const float* x, float* y) {
 }
 
 TEST_CASE("corpus: a block waits for the others through a fence and an atomic counter") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 __device__ unsigned arrived;
 extern "C" __global__ void last_block(const float* in, float* partial, float* out) {
@@ -296,7 +281,6 @@ extern "C" __global__ void last_block(const float* in, float* partial, float* ou
 }
 
 TEST_CASE("corpus: blocks wait for each other at a grid-wide barrier") {
-  NEEDS_NVRTC();
   // The barrier of cooperative groups, written out: NVRTC has no headers here.
   Session session(compile_cuda(R"(
 __device__ unsigned long long workspace() {

@@ -46,16 +46,9 @@ void expect(const Outcome& outcome, const std::string& kind, const std::string& 
                 outcome.findings << " expected line " << marked_line(source));
 }
 
-#define NEEDS_NVRTC()                                          \
-  if (!nvrtc_available()) {                                    \
-    MESSAGE("skipped: NVRTC is not installed (run setup.sh)"); \
-    return;                                                    \
-  }
-
 }  // namespace
 
 TEST_CASE("findings: an off-by-one store runs over the allocation") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -71,7 +64,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: a vector load from an address that is not a multiple of its size") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   const float4* p = (const float4*)(in + 1);
@@ -84,7 +76,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: shared memory read before anything was written") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   __shared__ float s[64];
@@ -98,7 +89,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: fresh global memory read before anything was written") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   out[threadIdx.x] = in[threadIdx.x] + 1.0f;  // HERE
@@ -107,7 +97,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: local memory read before anything was written") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   volatile float local[16];
@@ -118,7 +107,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: a missing barrier between warps") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   __shared__ float s[128];
@@ -131,7 +119,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: a missing second barrier lets the next write overtake a read") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   __shared__ float s[64];
@@ -147,7 +134,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: a correct double-buffered loop has no finding") {
-  NEEDS_NVRTC();
   const Outcome outcome = run_bad(R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   __shared__ float s[2][64];
@@ -165,7 +151,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: cp.async data used without wait_group") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   __shared__ __align__(16) float s[128];
@@ -179,7 +164,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: two blocks write the same word") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   out[threadIdx.x] = (float)blockIdx.x;  // HERE
@@ -188,7 +172,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: a barrier that only part of a warp reaches") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   if (threadIdx.x < (unsigned)n) {
@@ -202,7 +185,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: a full-mask shuffle executed by half the warp") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   float v = in[threadIdx.x];
@@ -214,7 +196,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: warps that wait at different barriers for ever") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {
   if (threadIdx.x < 32)
@@ -229,7 +210,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: use after free names the allocation") {
-  NEEDS_NVRTC();
   Session session(compile_cuda(R"(
 extern "C" __global__ void touch(float* p) { p[threadIdx.x] = 1.0f; })"));
   DriverClient& cuda = DriverClient::get();
@@ -243,7 +223,6 @@ extern "C" __global__ void touch(float* p) { p[threadIdx.x] = 1.0f; })"));
 }
 
 TEST_CASE("findings: dynamic shared memory out of bounds") {
-  NEEDS_NVRTC();
   const std::string source = R"(
 extern __shared__ float dynamic[];
 extern "C" __global__ void bad(const float* in, float* out, int n) {
@@ -260,7 +239,6 @@ extern "C" __global__ void bad(const float* in, float* out, int n) {
 }
 
 TEST_CASE("findings: checks can be switched off") {
-  NEEDS_NVRTC();
   DriverClient::get().linnet_virtual_set("checks", "0");
   const Outcome outcome = run_bad(R"(
 extern "C" __global__ void bad(const float* in, float* out, int n) {

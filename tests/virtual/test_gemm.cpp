@@ -111,10 +111,6 @@ void run_gemm(const char* mode, const char* seed) {
 }  // namespace
 
 TEST_CASE("gemm: ldmatrix, mma.sync and cp.async together, both mma modes, three warp orders") {
-  if (!nvrtc_available()) {
-    MESSAGE("skipped: NVRTC is not installed (run setup.sh)");
-    return;
-  }
   for (const char* mode : {"hardware", "exact"})
     for (const char* seed : {"0", "1", "2"}) run_gemm(mode, seed);
 }

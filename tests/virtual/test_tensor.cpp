@@ -171,7 +171,6 @@ TEST_CASE("tensor copies: a map that is none, and a box over the allocation, are
 }
 
 TEST_CASE("tensor copies: maps of the driver, a kernel compiled by NVRTC") {
-  if (!nvrtc_available()) return;
   const std::string source = R"(
 struct __align__(64) Map { unsigned long long opaque[16]; };
 extern "C" __global__ void tile(const __grid_constant__ Map map, float* out) {
