@@ -211,7 +211,8 @@ Runner runner_on(const Device& device, const Case& c) {
                                  [](InputOp input) { return input.getName() == "do"; });
     BuildOptions how{.direction = backward ? Direction::backward : Direction::forward,
                      .schedule = c.schedule,
-                     .chunk = c.options.chunk_size};
+                     .chunk = c.options.chunk_size,
+                     .target_cpu = c.target_cpu};
     return call(device.build(c.problem, how), c.layout, inputs);
   };
 }

@@ -20,6 +20,7 @@ struct Case {
   PipelineOptions options;  // direction is set by the checks
   // On a device: how; its chunk and stages are the options'.
   std::optional<Schedule> schedule;
+  std::string target_cpu = {};  // on `cpu`: another processor's code
   Layout layout;
   InputOptions inputs;
   std::string name() const;  // "kda: gate softplus, chunk 64, T = 130 + 0 + 15, ..."

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "compiler/cpu/jit.h"
+#include "runtime/cpu/code.h"
 #include "tests/conformance/suite.h"
 
 using namespace linnet;
@@ -279,8 +280,10 @@ TEST_CASE("cpu: dot products of bf16 follow the reference") {
 }
 #endif
 
+namespace {
+
 // Chunks of one block, of several, and of a part of a tile.
-TEST_CASE("cpu: bf16 in chunks of any size follows the reference") {
+void follows_in_chunks_of_any_size(const std::string& target_cpu) {
   const std::vector<std::pair<const char*, std::vector<int64_t>>> list = {
       {"kda", {16, 32, 64}}, {"gated_delta_rule", {64}}, {"rwkv7", {32}}};
   for (const auto& [op, chunks] : list)
@@ -291,7 +294,26 @@ TEST_CASE("cpu: bf16 in chunks of any size follows the reference") {
                     .problem = {.op = op, .key_dim = 96, .value_dim = 60, .dtype = DType::bf16}};
       c.options.chunk_size = chunk;
       c.layout = {2, 2, {70, 0, 130}};
+      c.target_cpu = target_cpu;
       for (const check::Result& result : check::compare_on(cpu_device(), c))
         CHECK_MESSAGE(result.passed, result.measure);
     }
 }
+
+}  // namespace
+
+TEST_CASE("cpu: bf16 in chunks of any size follows the reference") {
+  follows_in_chunks_of_any_size("");
+}
+
+#ifdef __x86_64__
+// Where there is no matrix unit, tests/matrix_unit plays one (the test matrix_unit of ctest).
+TEST_CASE("cpu: code for a matrix unit follows the reference") {
+  bool emulated = std::getenv("LINNET_TEST_MATRIX_UNIT");
+  if (!__builtin_cpu_supports("avx512bf16") || (!emulated && !allow_matrix_unit())) {
+    MESSAGE("this processor cannot run it");
+    return;
+  }
+  follows_in_chunks_of_any_size("sapphirerapids");
+}
+#endif
