@@ -227,6 +227,7 @@ TEST_CASE("cuda product: no warning and no spill, every op, gate mode, direction
   MESSAGE(list.size(), " cases, ", todo.size(), " kernels");
   Cache cache({.max_bytes = uint64_t{1} << 32, .bundles = {}});
   share_among_threads(todo.size(), [&](size_t i) {
+    if (i % 500 == 0 && i > 0) fmt::print(stderr, "{} of {} kernels\n", i, todo.size());
     std::string text;
     try {
       text = complaint(*todo[i], cache);
