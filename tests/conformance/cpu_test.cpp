@@ -284,7 +284,7 @@ namespace {
 
 // Chunks of one block, of several, and of a part of a tile.
 void follows_in_chunks_of_any_size(const std::string& target_cpu) {
-  const std::vector<std::pair<const char*, std::vector<int64_t>>> list = {
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> list = {
       {"kda", {16, 32, 64}}, {"gated_delta_rule", {64}}, {"rwkv7", {32}}};
   for (const auto& [op, chunks] : list)
     for (int64_t chunk : chunks) {
