@@ -102,7 +102,9 @@ void add_bench(CLI::App& app) {
   command->add_option(
       "--schedule", bench->schedule,
       "how, e.g. \"chunk=32 register_rows=6\", instead of the tuned or default one");
-  command->add_option("--runs", bench->runs, "runs to take the best of")->capture_default_str();
+  command
+      ->add_option("--runs", bench->runs, "runs to take the best of (decode: those of two seconds)")
+      ->capture_default_str();
   command->add_flag("--peers", bench->peers,
                     "also time FLA's naive and transformers' torch functions (./setup.sh --peers)");
   command->add_flag("--compiled", bench->compiled,

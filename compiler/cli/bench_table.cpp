@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <thread>
 
@@ -197,20 +198,23 @@ class Table {
   std::vector<Turn> take_turns(const Work& work, Runner& runner, Runner* other) {
     bool decode = work.pass == Pass::decode;
     int turns = decode ? 9 : 5;
-    int runs = std::max(1, options_.runs / turns) * (decode ? 20 : 1);
+    double yardstick_s = 2.0 / turns;
+    // A step is over before a neighbour's noise is: its runs fill as much time as the yardstick's.
+    int runs = decode ? std::numeric_limits<int>::max() : std::max(1, options_.runs / turns);
+    double limit_ms = decode ? 1e3 * yardstick_s : 10e3 / turns;
     Peers* peers = peers_for(work.threads);
     std::vector<Turn> taken(turns);
     for (Turn& turn : taken) {
       if (peers) {
-        turn.mm = peers->matmul_ms(2.0 / turns);
+        turn.mm = peers->matmul_ms(yardstick_s);
         int64_t bytes = static_cast<int64_t>(std::clamp(runner.bytes() / 2, 1e6, 1e9));
-        turn.scale_bandwidth = peers->scale_bandwidth(bytes, 2.0 / turns);
+        turn.scale_bandwidth = peers->scale_bandwidth(bytes, yardstick_s);
         // Threads of the yardstick's process look for work a while before they sleep.
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
       }
       auto time = [&](const Runner& who) {
         who.run();
-        return timed(runs, 10e3 / turns, [&] { who.run(); }).best_ms;
+        return timed(runs, limit_ms, [&] { who.run(); }).best_ms;
       };
       turn.own = time(runner);
       if (other) turn.beside = time(*other);

@@ -303,9 +303,9 @@ void run_one(const Op& op, uint64_t seed, std::deque<GuardedMemory>& memory, Tal
     if (!set.renamed) CHECK(set.not_finite() == "");
   } catch (const UserError& error) {
     ++tally.refused;
-    CHECK_MESSAGE(is_clear(error.what(), op, set), error.what());
+    CHECK_MESSAGE(is_clear(error.what(), op, set), std::string(error.what()));
   } catch (const std::exception& error) {
-    FAIL_CHECK("neither a result nor a UserError: ", error.what());
+    FAIL_CHECK("neither a result nor a UserError: ", std::string(error.what()));
   }
 }
 
