@@ -98,6 +98,7 @@ bool KernelEmitter::is_loaded(Value value) const {
 bool KernelEmitter::is_made_again(mlir::Operation* op) const {
   Value result = op->getResult(0);
   if ((!is_tight_ && !is_long_) || !is_tile(result)) return false;
+  if (program_.placement(result) == Placement::workspace) return false;  // others read it
   if (!llvm::isa<mlir::arith::AddFOp, mlir::arith::MulFOp, mlir::arith::NegFOp,
                  mlir::arith::MaximumFOp, SigmoidOp, SoftplusOp, ValidOp>(op))
     return false;
