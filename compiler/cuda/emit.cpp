@@ -66,6 +66,11 @@ bool has_wide_state(GraphOp graph) {
   });
 }
 
+bool decays(GraphOp graph) {
+  return graph.walk([](mlir::math::ExpOp) { return mlir::WalkResult::interrupt(); })
+      .wasInterrupted();
+}
+
 // Adds up what value heads or chunks share: a range of blocks for each output, one after another.
 CudaKernel write_gather(Writer& module, const std::string& name,
                         const std::vector<Argument>& summed) {
@@ -169,11 +174,10 @@ Source emit(const TileProgram& program, const Memory& memory) {
   // At its best ptxas has more under way than there are registers. (A token at a time products are
   // plain sums.)
   bool splits = source.chunk > 1 && multiplies_in(graph, Precision::f32);
-  bool long_or_tf32 =
-      memory.direction == Direction::backward || multiplies_in(graph, Precision::tf32);
+  bool gradients = memory.direction == Direction::backward && decays(graph);
   if (splits)
     module.comment("ptxas: -O1 (products of f32 in three parts)");
-  else if (long_or_tf32 && has_wide_state(graph))
+  else if (has_wide_state(graph) && (gradients || multiplies_in(graph, Precision::tf32)))
     module.comment("ptxas: -O1 (more than 128 key channels)");
   for (size_t i = 0; i < program.loops().size(); ++i) {
     const Loop& loop = program.loops()[i];

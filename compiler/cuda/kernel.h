@@ -99,6 +99,7 @@ class KernelEmitter {
   void zero_head_outputs();
   std::vector<Value> values_read() const;
   std::string rows_of(const Argument& argument);  // its first row of this chunk
+  std::string packed_anew(Value state, const std::string& text);
   std::string unseen(const std::string& text) const;
   std::string record(Value value);  // a stored value's place in this chunk's record
 

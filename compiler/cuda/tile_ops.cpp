@@ -84,6 +84,14 @@ std::pair<std::string, std::string> KernelEmitter::operands(MatmulOp op) {
   if (!in_registers_flipped(rhs) || op.getTransposeRhs() || in_registers_flipped(lhs))
     throw InternalError("cuda: a scan sums over value channels");
   std::string first = tile(rhs);
+  // Two products in a row share what they pack of a state; for a later one there is no room.
+  auto reads_it = [&](mlir::Operation* other) {
+    auto product = llvm::dyn_cast<MatmulOp>(other);
+    return product && origin(product.getRhs()) == rhs;
+  };
+  auto here = llvm::find(body_order_, op.getOperation());
+  if (element != "float" && std::count_if(body_order_.begin(), here, reads_it) > 1)
+    first = packed_anew(rhs, first);
   return {first, view(lhs, element, !op.getTransposeLhs())};
 }
 

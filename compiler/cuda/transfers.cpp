@@ -163,6 +163,14 @@ void KernelEmitter::load_stored_tile(Value value, const Stored& stored) {
               {to.place});
 }
 
+// A wide state in two bytes takes a quarter of all registers: too many to wait in since a product
+// needed them so.
+std::string KernelEmitter::packed_anew(Value state, const std::string& text) {
+  if (!has_axis(state.getType(), Axis::key) || key_dim_ <= 128) return text;
+  body_.comment("(gridDim.z is 1: not what the product was given, as far as compilers know)");
+  return fmt::format("keep_rows({}, {} * gridDim.z)", text, value_block_);
+}
+
 void KernelEmitter::store_results(Value value) {
   if (program_.placement(value) == Placement::workspace) store_to_workspace(value);
   for (auto output : chunk::GraphOp(program_.graph()).getBody().getOps<OutputOp>())
@@ -183,12 +191,7 @@ void KernelEmitter::store_to_workspace(Value value) {
   }
   if (stored.flipped) {  // as it is in registers
     std::string from = tile(value);
-    // A wide state in two bytes takes a quarter of all registers: too many to wait in for this
-    // since the product that needed them so.
-    if (has_axis(value.getType(), Axis::key) && key_dim_ > 128 && stored.element != "float") {
-      body_.comment("(gridDim.z is 1: not what the product was given, as far as compilers know)");
-      from = fmt::format("keep_rows({}, {} * gridDim.z)", from, value_block_);
-    }
+    if (stored.element != "float") from = packed_anew(value, from);
     return statement(
         fmt::format("write_block<{0}>({1} + sequence.first_value * {0}, {2}, {3} - "
                     "sequence.first_value);",
