@@ -57,12 +57,11 @@ bool multiplies_in(GraphOp graph, Precision precision) {
   return found;
 }
 
-// A state takes half of a thread's registers.
 bool has_wide_state(GraphOp graph) {
   return llvm::any_of(graph.getBody().getOps<InputOp>(), [](InputOp input) {
     auto axes = axes_of(input.getType());
     auto key = llvm::find(axes, Axis::key);
-    return key != axes.end() && tile_of(input).getDimSize(key - axes.begin()) > 128;
+    return key != axes.end() && tile_of(input).getDimSize(key - axes.begin()) > kWide;
   });
 }
 
@@ -172,7 +171,7 @@ Source emit(const TileProgram& program, const Memory& memory) {
   module.line("using namespace linnet;");
   module.line("extern __shared__ __align__(16) unsigned char shared[];");
   // At its best ptxas has more under way than there are registers. (A token at a time products are
-  // plain sums.)
+  // plain sums.) Gradients without decay have room, and spill at -O1.
   bool splits = source.chunk > 1 && multiplies_in(graph, Precision::f32);
   bool gradients = memory.direction == Direction::backward && decays(graph);
   if (splits)

@@ -58,7 +58,7 @@ KernelEmitter::KernelEmitter(const TileProgram& program, const Workspace& worksp
     return matmul && or_f32(matmul.getPrecision()) == Precision::f32;
   });
   is_long_ = !is_scan_ && loop_.body.size() > (splits ? kManySplitOps : kManyOps);
-  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > 128 || is_long_ ? 8 : 4;
+  if (warps_ == 0) warps_ = std::max(key_dim_, value_dim_) > kWide || is_long_ ? 8 : 4;
   if (is_scan_) {
     value_block_ = std::min(program.schedule().value_block, padded(value_dim_));
     if (tight) value_block_ = padded(value_block_ / 2);
@@ -101,7 +101,7 @@ std::string KernelEmitter::kernel_name() const {
 // where products do not split numbers. One block alone waits more than it works. They must fit into
 // the shared memory of a multiprocessor: 164 KB at least, but 100 KB on the GPUs of workstations.
 std::string KernelEmitter::blocks_at_a_time() const {
-  bool wide = std::max(key_dim_, value_dim_) > 128;
+  bool wide = std::max(key_dim_, value_dim_) > kWide;
   bool two_bytes = llvm::all_of(loop_.body, [](mlir::Operation* op) {
     auto matmul = llvm::dyn_cast<MatmulOp>(op);
     return !matmul || bytes_of(element_of(or_f32(matmul.getPrecision()))) == 2;

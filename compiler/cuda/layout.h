@@ -7,6 +7,8 @@ namespace linnet::cuda {
 
 // Shared memory of a block that every GPU has.
 constexpr int64_t kMostSharedBytes = 99 * 1024;
+// With more channels tiles take twice the registers, and a state half of all a thread has.
+constexpr int64_t kWide = 128;
 // Rows of a tile of a state that goes by in bands.
 constexpr int64_t kBandRows = 16;
 

@@ -166,7 +166,7 @@ void KernelEmitter::load_stored_tile(Value value, const Stored& stored) {
 // A wide state in two bytes takes a quarter of all registers: too many to wait in since a product
 // needed them so.
 std::string KernelEmitter::packed_anew(Value state, const std::string& text) {
-  if (!has_axis(state.getType(), Axis::key) || key_dim_ <= 128) return text;
+  if (!has_axis(state.getType(), Axis::key) || key_dim_ <= kWide) return text;
   body_.comment("(gridDim.z is 1: not what the product was given, as far as compilers know)");
   return fmt::format("keep_rows({}, {} * gridDim.z)", text, value_block_);
 }
