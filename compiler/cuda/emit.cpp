@@ -65,6 +65,14 @@ bool has_wide_state(GraphOp graph) {
   });
 }
 
+// More products a turn than a law of one step a token has, forward or backward.
+bool has_long_scan(const TileProgram& program) {
+  constexpr int64_t most = 8;
+  return llvm::any_of(program.loops(), [](const Loop& loop) {
+    return loop.scan && llvm::count_if(loop.body, llvm::IsaPred<MatmulOp>) > most;
+  });
+}
+
 bool decays(GraphOp graph) {
   return graph.walk([](mlir::math::ExpOp) { return mlir::WalkResult::interrupt(); })
       .wasInterrupted();
@@ -174,10 +182,13 @@ Source emit(const TileProgram& program, const Memory& memory) {
   // plain sums.) Gradients without decay have room, and spill at -O1.
   bool splits = source.chunk > 1 && multiplies_in(graph, Precision::f32);
   bool gradients = memory.direction == Direction::backward && decays(graph);
+  bool tf32 = source.chunk > 1 && multiplies_in(graph, Precision::tf32);
   if (splits)
     module.comment("ptxas: -O1 (products of f32 in three parts)");
-  else if (has_wide_state(graph) && (gradients || multiplies_in(graph, Precision::tf32)))
+  else if (has_wide_state(graph) && (gradients || tf32))
     module.comment("ptxas: -O1 (more than 128 key channels)");
+  else if (tf32 && has_long_scan(program))
+    module.comment("ptxas: -O1 (many tf32 products a turn)");
   for (size_t i = 0; i < program.loops().size(); ++i) {
     const Loop& loop = program.loops()[i];
     std::optional<StateMap> map;

@@ -137,6 +137,7 @@ class KernelEmitter {
   std::string broadcast(chunk::BroadcastOp op);
   bool is_uniform(Value value) const;  // the same number everywhere
   std::string uniform(Value value);
+  bool joins_tiles(mlir::Operation* op) const;
   bool is_inlined(mlir::Operation* op) const;
   bool is_streamed(Value value) const;  // a tile too large for shared memory: read in bands
   bool in_registers_flipped(Value value) const;

@@ -92,7 +92,17 @@ bool KernelEmitter::is_inlined(mlir::Operation* op) const {
   Value result = op->getResult(0);
   if (is_streamed(result)) return true;  // only ever summed, band by band
   if (program_.placement(result) != Placement::fused) return false;
-  return llvm::isa<BroadcastOp>(op) || name_of(result).empty();
+  return llvm::isa<BroadcastOp>(op) || (name_of(result).empty() && !joins_tiles(op));
+}
+
+// Where registers are short, what two tiles in registers make waits for its sum instead of them.
+bool KernelEmitter::joins_tiles(mlir::Operation* op) const {
+  return is_tight_ && llvm::isa<arith::MulFOp>(op) && is_tile(op->getResult(0)) &&
+         llvm::all_of(op->getOperands(), [&](Value operand) {
+           mlir::Operation* source = origin(operand).getDefiningOp();
+           return source && llvm::is_contained(loop_.body, source) && is_tile(origin(operand)) &&
+                  !is_inlined(source);
+         });
 }
 
 namespace {
