@@ -199,48 +199,113 @@ void MatrixProducts::end_update(Value carried) {
   to_pack_ = Value();
 }
 
-// What is left of a row when its walk leaves its block of columns, times the columns before,
-// decayed to the end of the last block before: all factors are at most one.
+// All in the running product of the gate from the start of a row's block on: a row is multiplied by
+// it, the columns of its block by its inverse, and those before the block by what is between. Where
+// it leaves the range of f32 the row is made step by step instead. Which way a row goes depends on
+// no later token.
 bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
   bool narrow = op.getPrecision() && *op.getPrecision() == Precision::bf16;
-  if (!any_ || !narrow || target.rows % kTile != 0 || target.rows == kTile ||
-      !tile_ops_.stepwise_gate(op))
-    return false;
-  Buffer a = memory_.buffer_of(op.getLhs());
-  Value ends_at = scratch_.place(op, kRowEnds, a.rows * a.stride);
-  Buffer ends{ends_at, a.rows, a.columns, a.stride};
-  tile_ops_.scores_in_blocks(op, target, kTile, ends);
-  int64_t depth = MatrixUnit::packed_depth(a.columns);
-  Buffer left{scratch_.place(op, kRowEnds | kPacked, kTile * depth), kTile, depth, depth};
-  for (int64_t row = kTile; row < target.rows; row += kTile) {
-    auto read = [&](Value i, int64_t, Value column) -> Values {
-      Value index = e_.add(e_.mul(e_.add(i, row), ends.stride), column);
-      return {e_.load_vector(e_.at(ends.pointer, index))};
-    };
-    unit_.pack_along_rows(read, a.columns, left, false);
-    Value place = e_.at(target.pointer, e_.i64(row * target.stride));
-    unit_.multiply({.left = left,
-                    .right = packed_columns(op, row / kTile),
-                    .to = {place, kTile, row, target.stride},
-                    .depth = a.columns,
-                    .accumulate = false});
+  if (!any_ || !narrow || target.rows % kTile != 0 || !tile_ops_.stepwise_gate(op)) return false;
+  constexpr float kFar = 0x1p80f;
+  auto& b = e_.builder();
+  int64_t depth = tile_of(op.getLhs()).getDimSize(1);
+  Buffer left = packed_rows(op);
+  Value reach = scratch_.place(program_.origin(op.getRhs()), kReach, target.rows);
+  tile_ops_.fill_zero(target);
+  for (int64_t row = 0; row < target.rows; row += kTile) {
+    unit_.multiply(
+        {.left = {e_.at(left.pointer, e_.i64(row * left.stride)), kTile, left.columns, left.stride},
+         .right = packed_columns(op, row / kTile),
+         .to = {e_.at(target.pointer, e_.i64(row * target.stride)), kTile, row + kTile,
+                target.stride},
+         .depth = depth,
+         .accumulate = false});
+    e_.loop(e_.i64(row), e_.i64(row + kTile), 1, [&](Value i) {
+      Value place = e_.at(target.pointer, e_.add(e_.mul(i, target.stride), e_.i64(row)));
+      Value seen = e_.columns_up_to(e_.i64(row), i, op.getTriangle() == Triangle::strict_lower);
+      e_.store(e_.select(seen, e_.load_vector(place), e_.splat(0.f)), place);
+      Value far = b.create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::UGT,
+                                          e_.load(e_.at(reach, i)), e_.f32(kFar));
+      auto branch = b.create<mlir::scf::IfOp>(e_.loc(), far, false);
+      mlir::OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(branch.thenBlock());
+      tile_ops_.walk_along_row(op, target, i, kTile);
+    });
   }
   return true;
 }
 
-// The columns of the first `blocks` blocks, decayed to the end of the last.
-Buffer MatrixProducts::packed_columns(DecayDotOp op, int64_t blocks) {
+Value MatrixProducts::row_of(Buffer tile, Value row, int64_t vector) {
+  Value index = e_.add(e_.mul(row, tile.stride), vector * e_.lanes());
+  return e_.load_vector(e_.at(tile.pointer, index));
+}
+
+// Decayed from the start of their blocks.
+Buffer MatrixProducts::packed_rows(DecayDotOp op) {
+  Buffer a = memory_.buffer_of(op.getLhs()), step = memory_.steps(*tile_ops_.stepwise_gate(op));
+  bool before = tile_ops_.sees_before(op).first;
+  int64_t vectors = a.stride / e_.lanes(), depth = MatrixUnit::packed_depth(a.columns);
+  Buffer to{scratch_.place(op, kRows, a.rows * depth), a.rows, depth, depth};
+  e_.loop(e_.i64(0), e_.i64(a.rows), kTile, [&](Value first) {
+    Values ones(vectors, e_.splat(1.f));
+    e_.loop(first, e_.add(first, kTile), 1, ones, [&](Value i, const Values& product) {
+      Values row, next;
+      for (int64_t v = 0; v < vectors; ++v) {
+        next.push_back(e_.fmul(product[v], row_of(step, i, v)));
+        row.push_back(e_.fmul(row_of(a, i, v), before ? product[v] : next[v]));
+      }
+      unit_.pack_row(row, a.columns, to, i);
+      return next;
+    });
+  });
+  return to;
+}
+
+// Those of a block and of all before it: decayed to its start, or back from it.
+Buffer MatrixProducts::packed_columns(DecayDotOp op, int64_t block) {
+  auto& builder = e_.builder();
   Value right = program_.origin(op.getRhs());
-  Buffer b = memory_.buffer_of(right);
-  int64_t rows = blocks * kTile, depth = MatrixUnit::packed_depth(b.columns);
-  int form = kColumns * static_cast<int>(2 * blocks + tile_ops_.sees_columns_before(op));
-  Buffer decayed = scratch_.form_of(right, form, {{}, rows, b.columns, b.stride},
-                                    [&](Buffer to) { tile_ops_.decay_columns(op, to); });
+  Buffer b = memory_.buffer_of(right), step = memory_.steps(*tile_ops_.stepwise_gate(op));
+  bool before = tile_ops_.sees_before(op).second;
+  int64_t start = block * kTile, rows = start + kTile;
+  int64_t vectors = b.stride / e_.lanes(), depth = MatrixUnit::packed_depth(b.columns);
+  int form = kColumns * static_cast<int>(2 * block + 2 + before);
+  Value reach = scratch_.place(right, kReach, b.rows);
+  auto larger = [&](Value x, Value y) -> Value {
+    return builder.create<arith::MaxNumFOp>(e_.loc(), x, y, arith::FastMathFlags::nnan);
+  };
   Buffer along = scratch_.form_of(right, form | kPacked, {{}, rows, depth, depth}, [&](Buffer to) {
-    auto read = [&](Value i, int64_t, Value column) -> Values {
-      return {e_.load_vector(e_.at(decayed.pointer, e_.add(e_.mul(i, decayed.stride), column)))};
-    };
-    unit_.pack_along_rows(read, b.columns, to, false);
+    Values ones(vectors, e_.splat(1.f));
+    e_.loop(e_.i64(0), e_.i64(start), 1, ones, [&](Value turn, const Values& decay) {
+      Value j = e_.sub(e_.i64(start - 1), turn);
+      Values column, next;
+      for (int64_t v = 0; v < vectors; ++v) {
+        next.push_back(e_.fmul(decay[v], row_of(step, j, v)));
+        column.push_back(e_.fmul(row_of(b, j, v), before ? next[v] : decay[v]));
+      }
+      unit_.pack_row(column, b.columns, to, j);
+      return next;
+    });
+    ones.push_back(e_.splat(1.f));
+    e_.loop(e_.i64(start), e_.i64(rows), 1, ones, [&](Value j, const Values& product) {
+      Values column, next;
+      Value farthest = product[vectors];
+      for (int64_t v = 0; v < vectors; ++v) {
+        next.push_back(e_.fmul(product[v], row_of(step, j, v)));
+        Value own = before ? product[v] : next[v], inverse = unit_.inverse(own);
+        Value far = larger(own, inverse);
+        if (int64_t there = b.columns - v * e_.lanes(); there < e_.lanes())
+          far = e_.select(e_.columns_up_to(e_.i64(0), e_.i64(there), true), far, e_.splat(1.f));
+        farthest = larger(farthest, far);
+        column.push_back(e_.fmul(row_of(b, j, v), inverse));
+      }
+      unit_.pack_row(column, b.columns, to, j);
+      Value most = builder.create<mlir::vector::ReductionOp>(
+          e_.loc(), mlir::vector::CombiningKind::MAXNUMF, farthest, arith::FastMathFlags::nnan);
+      e_.store(most, e_.at(reach, j));
+      next.push_back(farthest);
+      return next;
+    });
   });
   return scratch_.form_of(right, form | kPacked | kFlipped, {{}, depth, rows, rows},
                           [&](Buffer to) { tile_ops_.transpose(along, to); });

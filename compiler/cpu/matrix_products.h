@@ -22,7 +22,7 @@ class MatrixProducts {
   // Makes the products under a fused value; whether the value itself is in `target` with that. A
   // sum with a product is the other side with the product added on top, as BlockEvaluator has it.
   bool emit(mlir::Value value, Buffer target);
-  // Scores under decay of chunks of several blocks: products of the blocks below the diagonal.
+  // Scores under decay as products, where a gate is the same for rows and columns.
   bool emit_scores(chunk::DecayDotOp op, Buffer target);
 
   // Whether only products of this unit read a tile: it is packed as it is computed, and never
@@ -45,7 +45,10 @@ class MatrixProducts {
   void multiply(chunk::MatmulOp op, Buffer target, mlir::Value base, bool make_base, bool negate);
   // An operand as the matrix unit takes it.
   Buffer packed(mlir::Value value, bool is_left, bool is_transposed, bool negate);
-  Buffer packed_columns(chunk::DecayDotOp op, int64_t blocks);
+  // Operands of scores under decay.
+  Buffer packed_rows(chunk::DecayDotOp op);
+  Buffer packed_columns(chunk::DecayDotOp op, int64_t block);
+  mlir::Value row_of(Buffer tile, mlir::Value row, int64_t vector);
   void pack_across(mlir::Value value, mlir::Value first, int64_t rows);
   MatrixUnit::Reader reader_of(mlir::Value value);
 

@@ -64,19 +64,36 @@ Value MatrixUnit::interleave(Value halves) {
   return e_.builder().create<mlir::vector::ShuffleOp>(e_.loc(), halves, halves, order);
 }
 
+Value MatrixUnit::inverse(Value x) {
+  auto& b = e_.builder();
+  Value all = b.create<arith::ConstantOp>(e_.loc(), b.getI16IntegerAttr(-1));
+  return b
+      .create<LLVM::CallIntrinsicOp>(e_.loc(), e_.vector_type(),
+                                     b.getStringAttr("llvm.x86.avx512.rcp14.ps.512"),
+                                     mlir::ValueRange{x, x, all})
+      .getResult(0);
+}
+
+void MatrixUnit::pack_row(Values vectors, int64_t columns, Buffer to, Value row) {
+  size_t whole = columns / e_.lanes();
+  if (whole < vectors.size())
+    vectors[whole] = e_.select(e_.columns_up_to(e_.i64(0), e_.i64(columns % e_.lanes()), true),
+                               vectors[whole], e_.splat(0.f));
+  vectors.resize(2 * to.columns / e_.lanes(), e_.splat(0.f));
+  for (int64_t i = 0; i < to.columns; i += kTile)
+    e_.store(narrow(vectors[2 * i / kTile], vectors[2 * i / kTile + 1]),
+             e_.at(to.pointer, e_.add(e_.mul(row, to.stride), i)));
+}
+
 void MatrixUnit::pack_along_rows(const Reader& from, int64_t columns, Buffer to, bool negate) {
   e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value row) {
-    auto load = [&](int64_t column) -> Value {
-      int64_t there = columns - column;
-      if (there <= 0) return e_.splat(0.f);
+    Values vectors;
+    for (int64_t column = 0; column < columns; column += e_.lanes()) {
       Value x = from(row, 1, e_.i64(column))[0];
       if (negate) x = e_.builder().create<arith::NegFOp>(e_.loc(), x);
-      if (there >= e_.lanes()) return x;
-      return e_.select(e_.columns_up_to(e_.i64(0), e_.i64(there), true), x, e_.splat(0.f));
-    };
-    for (int64_t i = 0; i < to.columns; i += kTile)
-      e_.store(narrow(load(2 * i), load(2 * i + e_.lanes())),
-               e_.at(to.pointer, e_.add(e_.mul(row, to.stride), i)));
+      vectors.push_back(x);
+    }
+    pack_row(vectors, columns, to, row);
   });
 }
 

@@ -29,12 +29,17 @@ class MatrixUnit {
   using Reader = std::function<Values(mlir::Value row, int64_t rows, mlir::Value column)>;
   // Neighbours of a row together: [n][depth] to [n][depth / 2].
   void pack_along_rows(const Reader& from, int64_t columns, Buffer to, bool negate);
+  // One row of that, all its vectors; columns from `columns` on count as zero.
+  void pack_row(Values vectors, int64_t columns, Buffer to, mlir::Value row);
   // Neighbours of a column together: [depth][n] to [depth / 2][n]; `rows` of the depth from `first`
   // on, the last of which may be odd only at the end.
   void pack_across_rows(const Reader& from, mlir::Value first, int64_t rows, Buffer to,
                         bool negate);
   // What is beyond the depth in such a packed tile.
   void clear_beyond(int64_t rows, Buffer to);
+
+  // 1 / x to 14 bits.
+  mlir::Value inverse(mlir::Value x);
 
   // A block of sums in registers, as pack_across_rows has it. Its first row is even.
   void pack_sums(const Block& block, const Values& sums, Buffer to);

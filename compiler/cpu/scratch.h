@@ -11,13 +11,14 @@ namespace linnet::cpu {
 enum Form : int {
   kItself,
   kTransposed,
-  kSteps,    // exp of a gate
-  kRowEnds,  // of scores under decay: rows decayed to where their block of columns starts
+  kSteps,  // exp of a gate
+  kRows,   // of scores under decay: rows decayed from the start of their block
+  kReach,  // how far running products of a gate are from one
   kPacked = 8,
   kAcross = 16,  // pairs of rows, not of columns
   kMinus = 32,
   kFlipped = 64,   // the packed numbers transposed
-  kColumns = 128,  // times 1, 2, ...: columns decayed to the end of so many blocks
+  kColumns = 128,  // times 1, 2, ...: columns decayed to the start of that block, and back to it
 };
 
 class Scratch {

@@ -304,81 +304,52 @@ std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {
 
 // Along a row of scores from the diagonal to the left, each step multiplies the row's vector by one
 // more token's decay: no exponential a pair, nothing above one, and no difference of large sums.
-void TileOps::scores_in_blocks(DecayDotOp op, Buffer to, int64_t block, Buffer ends) {
+void TileOps::walk_along_row(DecayDotOp op, Buffer to, Value i, int64_t block) {
   Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
   Buffer step = memory_.steps(*stepwise_gate(op));
-  bool rows_before = running(program_, op.getRows()).getExclusive();
-  bool columns_before = running(program_, op.getColumns()).getExclusive();
+  auto [rows_before, columns_before] = sees_before(op);
   bool strict = op.getTriangle() == Triangle::strict_lower;
   int64_t vectors = a.stride / e_.lanes(), group = e_.lanes() == 16 ? 16 : 8;
   auto load = [&](Buffer x, Value i, int64_t v) {
     return e_.load_vector(e_.at(x.pointer, e_.add(e_.mul(i, x.stride), v * e_.lanes())));
   };
-  fill_zero(to);
+  // Where the row does not see its own token's decay but the column does, the walk starts one to
+  // the left.
+  bool skip_diagonal = rows_before && !columns_before;
+  Value before = e_.mul(e_.divide(i, block), block);
+  Value begin = e_.i64(skip_diagonal ? 1 : 0), end = e_.add(e_.sub(i, before), 1);
   for (int64_t first = 0; first < vectors; first += group) {
     int64_t count = std::min(group, vectors - first);
-    e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
-      Values row;
-      for (int64_t v = 0; v < count; ++v) {
-        Value x = load(a, i, first + v);
-        row.push_back(!rows_before && columns_before ? e_.fmul(x, load(step, i, first + v)) : x);
-      }
-      // Where the row does not see its own token's decay but the column does, the walk starts one
-      // to the left.
-      bool skip_diagonal = rows_before && !columns_before;
-      Value before = e_.mul(e_.divide(i, block), block);
-      Value begin = e_.i64(skip_diagonal ? 1 : 0), end = e_.add(e_.sub(i, before), 1);
-      Values left = e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {
-        Value j = e_.sub(i, t);
-        Value sum = e_.fmul(decayed[0], load(b, j, first));
-        for (int64_t v = 1; v < count; ++v) sum = e_.fma(decayed[v], load(b, j, first + v), sum);
-        Value place = e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j));
-        Value score = total(sum);
-        if (first > 0) score = e_.fadd(score, e_.load(place));
-        e_.store(score, place);
-        // The step to column j - 1; at the first column it goes nowhere.
-        Value next = columns_before
-                         ? e_.builder().create<arith::MaxSIOp>(e_.loc(), e_.add(j, -1), e_.i64(0))
-                         : j;
-        Values further;
-        for (int64_t v = 0; v < count; ++v)
-          further.push_back(e_.fmul(decayed[v], load(step, next, first + v)));
-        return further;
-      });
-      for (int64_t v = 0; ends.pointer && v < count; ++v) {
-        Value index = e_.add(e_.mul(i, ends.stride), (first + v) * e_.lanes());
-        e_.store(left[v], e_.at(ends.pointer, index));
-      }
-      if (strict && !skip_diagonal)
-        e_.store(e_.f32(0), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), i)));
+    Values row;
+    for (int64_t v = 0; v < count; ++v) {
+      Value x = load(a, i, first + v);
+      row.push_back(!rows_before && columns_before ? e_.fmul(x, load(step, i, first + v)) : x);
+    }
+    e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {
+      Value j = e_.sub(i, t);
+      Value sum = e_.fmul(decayed[0], load(b, j, first));
+      for (int64_t v = 1; v < count; ++v) sum = e_.fma(decayed[v], load(b, j, first + v), sum);
+      Value place = e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j));
+      Value score = total(sum);
+      if (first > 0) score = e_.fadd(score, e_.load(place));
+      e_.store(score, place);
+      // The step to column j - 1; at the first column it goes nowhere.
+      Value next = columns_before
+                       ? e_.builder().create<arith::MaxSIOp>(e_.loc(), e_.add(j, -1), e_.i64(0))
+                       : j;
+      Values further;
+      for (int64_t v = 0; v < count; ++v)
+        further.push_back(e_.fmul(decayed[v], load(step, next, first + v)));
+      return further;
     });
   }
+  if (strict && !skip_diagonal)
+    e_.store(e_.f32(0), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), i)));
 }
 
-bool TileOps::sees_columns_before(DecayDotOp op) {
-  return running(program_, op.getColumns()).getExclusive();
-}
-
-void TileOps::decay_columns(DecayDotOp op, Buffer to) {
-  Buffer b = memory_.buffer_of(op.getRhs()), step = memory_.steps(*stepwise_gate(op));
-  bool before = sees_columns_before(op);
-  int64_t vectors = to.stride / e_.lanes();
-  auto at = [&](Buffer x, Value i, int64_t v) {
-    return e_.at(x.pointer, e_.add(e_.mul(i, x.stride), v * e_.lanes()));
-  };
-  Values ones(vectors, e_.splat(1.f));
-  e_.loop(e_.i64(0), e_.i64(to.rows), 1, ones, [&](Value turn, const Values& decay) {
-    Value j = e_.sub(e_.i64(to.rows - 1), turn);
-    Value next =
-        before ? e_.builder().create<arith::MaxSIOp>(e_.loc(), e_.add(j, -1), e_.i64(0)).getResult()
-               : j;
-    Values further;
-    for (int64_t v = 0; v < vectors; ++v) {
-      e_.store(e_.fmul(e_.load_vector(at(b, j, v)), decay[v]), at(to, j, v));
-      further.push_back(e_.fmul(decay[v], e_.load_vector(at(step, next, v))));
-    }
-    return further;
-  });
+std::pair<bool, bool> TileOps::sees_before(DecayDotOp op) {
+  return {running(program_, op.getRows()).getExclusive(),
+          running(program_, op.getColumns()).getExclusive()};
 }
 
 // The same walk for the adjoints: to the left along a row, or down along a column.
@@ -429,7 +400,11 @@ Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Valu
 
 // E3: every pair of rows and columns under the triangle, one exponential a channel.
 void TileOps::decay_dot(DecayDotOp op, Buffer to) {
-  if (stepwise_gate(op)) return scores_in_blocks(op, to, to.rows, {});
+  if (stepwise_gate(op)) {
+    fill_zero(to);
+    return e_.loop(e_.i64(0), e_.i64(to.rows), 1,
+                   [&](Value i) { walk_along_row(op, to, i, to.rows); });
+  }
   Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
   Buffer rows = memory_.buffer_of(op.getRows()), columns = memory_.buffer_of(op.getColumns());
   bool strict = op.getTriangle() == Triangle::strict_lower;

@@ -45,11 +45,10 @@ class TileOps {
   void emit_blocks(mlir::Value value, Buffer to, bool triangular, const TurnHook& during = {});
   // Some of its rows.
   void emit_some_rows(mlir::Value value, Buffer to, mlir::Value first_row, int64_t rows);
-  // Scores under decay only where row and column are of one block of so many tokens; `ends` gets
-  // the rows decayed to the column before their block. And the columns decayed to the last of `to`.
-  void scores_in_blocks(chunk::DecayDotOp op, Buffer to, int64_t block, Buffer ends);
-  void decay_columns(chunk::DecayDotOp op, Buffer to);
-  bool sees_columns_before(chunk::DecayDotOp op);
+  // A row of scores under decay, as far as its columns are of the same block of so many tokens.
+  void walk_along_row(chunk::DecayDotOp op, Buffer to, mlir::Value row, int64_t block);
+  // Whether rows and columns of scores see running sums without their own token's gate.
+  std::pair<bool, bool> sees_before(chunk::DecayDotOp op);
   // Any other op.
   void emit(mlir::Operation* op, Buffer to);
 

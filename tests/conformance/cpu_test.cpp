@@ -306,6 +306,47 @@ TEST_CASE("cpu: bf16 in chunks of any size follows the reference") {
   follows_in_chunks_of_any_size("");
 }
 
+// Decays that leave the range of f32 within a block of tokens, next to others that do not.
+TEST_CASE("cpu: bf16 scores under gates of any size follow the reference and see no later token") {
+  Problem problem{.op = "kda", .key_dim = 60, .value_dim = 32, .dtype = DType::bf16};
+  auto context = make_context();
+  auto module = derive(*context, ops::find("kda").define, problem, {.chunk_size = 16});
+  Layout layout{2, 2, {200}};
+  Tensors inputs = check::random_inputs(graph_of(*module), problem, layout, {});
+  constexpr double kFactors[] = {1, 30, 0, 300, 10000, 1};
+  for (size_t i = 0; i < inputs["g"].size(); ++i) {
+    size_t token = i / (2 * 60);
+    inputs["g"][i] *= kFactors[token / 7 % 6];
+  }
+  Tensors expected = interpret(graph_of(*module), layout, inputs, Arithmetic::f64);
+  Tensors changed = inputs;
+  constexpr size_t kToken = 73;
+  for (const char* name : {"q", "k", "v", "g"}) {
+    auto& tensor = changed[name];
+    for (size_t i = kToken * tensor.size() / 200; i < tensor.size(); ++i) tensor[i] *= -2;
+    if (name == "g"s)
+      for (double& gate : tensor) gate = std::min(gate, -gate * 1000);
+  }
+  for (int64_t chunk : {16, 32, 64}) {
+    CAPTURE(chunk);
+    BuildOptions options;
+    options.chunk = chunk;
+    Op op = cpu_device().build(problem, options);
+    Tensors got = check::call(op, layout, inputs), other = check::call(op, layout, changed);
+    for (const char* name : {"o", "final_state"}) {
+      double error = 0, size = 0;
+      for (size_t i = 0; i < expected[name].size(); ++i) {
+        error += std::pow(got[name][i] - expected[name][i], 2);
+        size += std::pow(expected[name][i], 2);
+      }
+      CHECK(std::sqrt(error / size) < 0.005);
+    }
+    size_t before = kToken * got["o"].size() / 200;
+    CHECK(std::equal(got["o"].begin(), got["o"].begin() + before, other["o"].begin()));
+    CHECK(got["o"] != other["o"]);
+  }
+}
+
 #ifdef __x86_64__
 // Where there is no matrix unit, tests/matrix_unit plays one (the test matrix_unit of ctest).
 TEST_CASE("cpu: code for a matrix unit follows the reference") {
