@@ -52,8 +52,7 @@ Values BlockEvaluator::load(Value value, const Block& block) {
     Values result;
     for (int64_t i = 0; i < block.rows; ++i)
       for (int64_t v = 0; v < block.vectors; ++v)
-        result.push_back(e_.load_vector(
-            e_.at(buffer.pointer, e_.add(row_start(buffer, row(block, i)), column(block, v)))));
+        result.push_back(load(buffer, row(block, i), column(block, v)));
     return result;
   }
   return load_view(buffer.pointer, buffer.rows == 1 ? 0 : buffer.stride,

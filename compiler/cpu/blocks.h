@@ -12,7 +12,9 @@ namespace linnet::cpu {
 struct Buffer {
   mlir::Value pointer;
   int64_t rows = 1, columns = 1, stride = 1;
-  mlir::Value step = {};  // in the caller's memory: what the rows are apart instead of `stride`
+  // In the caller's memory: what the rows are apart instead of `stride`, and the format.
+  mlir::Value step = {};
+  chunk::Precision storage = chunk::Precision::f32;
 };
 
 // Called in every turn of a long loop, with the number of the turn and of all turns.
@@ -53,6 +55,12 @@ class BlockEvaluator {
   // Where row i starts, in elements.
   mlir::Value row_start(const Buffer& buffer, mlir::Value i) {
     return buffer.step ? e_.mul(i, buffer.step) : e_.mul(i, buffer.stride);
+  }
+
+  // A vector of row i, from a column on.
+  mlir::Value load(const Buffer& buffer, mlir::Value i, mlir::Value column) {
+    return e_.load_as_f32(buffer.pointer, e_.add(row_start(buffer, i), column), buffer.storage,
+                          true);
   }
 
   // The fused products under a value, the value itself included.

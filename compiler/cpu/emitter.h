@@ -54,6 +54,12 @@ class Emitter {
   mlir::Value load_int(mlir::Value pointer);
   mlir::Value load_pointer(mlir::Value pointer);
 
+  // Numbers and vectors of numbers in a format, counted in elements.
+  mlir::Type type_of(chunk::Precision storage);
+  mlir::Value load_as_f32(mlir::Value from, mlir::Value index, chunk::Precision storage,
+                          bool vector);
+  void store_as(mlir::Value value, mlir::Value to, mlir::Value index, chunk::Precision storage);
+
   void loop(mlir::Value from, mlir::Value to, int64_t step,
             llvm::function_ref<void(mlir::Value)> body);
   Values loop(mlir::Value from, mlir::Value to, int64_t step, const Values& init,
@@ -81,6 +87,9 @@ class Emitter {
   mlir::Value polynomial(mlir::Value x, llvm::ArrayRef<float> coefficients);
   mlir::Value scale_by_power(mlir::Value y, mlir::Value n);
   mlir::Value nearest(mlir::Value x);
+  mlir::Value widen(mlir::Value value);
+  mlir::Value int_like(mlir::Value value, int32_t number);
+  mlir::Value narrow(mlir::Value value, chunk::Precision storage);
 
   mlir::OpBuilder& b_;
   int64_t lanes_;

@@ -140,8 +140,8 @@ class Kernel : public Memory {
       Bound& from = bound_[input.getName().str()];
       for (int64_t i = 0; i < buffer.rows; ++i)
         tile_ops_.load_row(
-            e_.at(from.pointer, e_.i64(i * buffer.columns), tile_ops_.type_of(from.storage)),
-            from.storage, e_.at(buffer.pointer, e_.i64(i * buffer.stride)), buffer.columns);
+            e_.at(from.pointer, e_.i64(i * buffer.columns), e_.type_of(from.storage)), from.storage,
+            e_.at(buffer.pointer, e_.i64(i * buffer.stride)), buffer.columns);
     }
     for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
       if (output.getScope() != Scope::head) continue;
@@ -303,7 +303,7 @@ class Kernel : public Memory {
     auto plan = [&](llvm::StringRef name, Tile type, bool write) {
       if (type.getRank() != 2) return;
       Bound& at = bound_[name.str()];
-      mlir::Type number = tile_ops_.type_of(at.storage);
+      mlir::Type number = e_.type_of(at.storage);
       Value row = e_.at(at.pointer, e_.mul(next, at.step), number);
       prefetches_.add(row, at.step, type.getDimSize(1), number, write);
     };
@@ -343,14 +343,56 @@ class Kernel : public Memory {
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       if (index + 1 == program_.loops().size()) note(output.getValue());
     for (Value input : inputs) {
+      const Bound& from = bound_[input.getDefiningOp<InputOp>().getName().str()];
+      Value start = e_.at(from.pointer, e_.mul(first, from.step), e_.type_of(from.storage));
+      if (is_read_by_rows(loop, input)) {
+        buffers_[input] = in_place(input, start, from);
+        continue;
+      }
       Buffer buffer = buffers_[input] = scratch_.place(input);
-      Bound& from = bound_[input.getDefiningOp<InputOp>().getName().str()];
-      Value start = e_.at(from.pointer, e_.mul(first, from.step), tile_ops_.type_of(from.storage));
       if (tile_of(input).getRank() == 1)
         tile_ops_.load_column(start, from.step, from.storage, buffer, valid_rows_);
       else
         tile_ops_.load_rows(start, from.step, from.storage, buffer, valid_rows_);
     }
+  }
+
+  // Whether all that read an input take vectors of its rows: they find those where they are.
+  bool is_read_by_rows(const Loop& loop, Value input) {
+    Tile type = tile_of(input);
+    if (chunk_ == 1 || type.getRank() != 2 || type.getDimSize(1) % e_.lanes() != 0) return false;
+    for (auto output : program_.graph().getBody().getOps<OutputOp>())
+      if (program_.origin(output.getValue()) == input) return false;
+    return llvm::all_of(loop.body, [&](mlir::Operation* op) {
+      for (Value operand : op->getOperands()) {
+        if (program_.origin(operand) != input) continue;
+        if (auto product = llvm::dyn_cast<MatmulOp>(op)) return products_.is_mine(product);
+        if (!llvm::isa<DecayDotOp, DecayApplyOp>(op) &&
+            (!is_fusible(op) || llvm::isa<BroadcastOp, DecayMaskOp, PlaceRowOp>(op)))
+          return false;
+      }
+      return true;
+    });
+  }
+
+  // A chunk of an input in the caller's memory; the last one, if it is not full, is copied.
+  Buffer in_place(Value input, Value start, const Bound& from) {
+    auto& b = e_.builder();
+    Buffer copy = scratch_.place(input);
+    Value part = b.create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::slt,
+                                               valid_rows_, e_.i64(chunk_));
+    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), part, false);
+    {
+      mlir::OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(branch.thenBlock());
+      tile_ops_.copy_rows(start, from.step, from.storage, copy, valid_rows_);
+    }
+    return {e_.select(part, copy.pointer, start),
+            copy.rows,
+            copy.columns,
+            copy.stride,
+            e_.select(part, e_.i64(copy.stride), from.step),
+            from.storage};
   }
 
   void store_outputs(size_t index, Value first) {
@@ -366,7 +408,7 @@ class Kernel : public Memory {
         tile_ops_.add_to(buffer, sums_.lookup(output));
         continue;
       }
-      Value start = e_.at(to.pointer, e_.mul(first, to.step), tile_ops_.type_of(to.storage));
+      Value start = e_.at(to.pointer, e_.mul(first, to.step), e_.type_of(to.storage));
       if (tile_of(value).getRank() == 1)
         tile_ops_.store_column(buffer, start, to.step, to.storage, valid_rows_);
       else

@@ -46,8 +46,8 @@ void MatrixProducts::finish() {
 bool MatrixProducts::is_mine(MatmulOp op) {
   bool narrow = op.getPrecision() && *op.getPrecision() == Precision::bf16;
   int64_t depth = tile_of(op.getLhs()).getDimSize(op.getTransposeLhs() ? 0 : 1);
-  return narrow && program_.schedule().chunk > 1 && tile_of(op).getDimSize(0) % kTile == 0 &&
-         2 * depth >= MatrixUnit::kDepth;
+  return unit_.is_there() && narrow && program_.schedule().chunk > 1 &&
+         tile_of(op).getDimSize(0) % kTile == 0 && 2 * depth >= MatrixUnit::kDepth;
 }
 
 MatmulOp MatrixProducts::fused_product(Value value) {
@@ -206,7 +206,7 @@ void MatrixProducts::end_update(Value carried) {
 bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
   bool narrow = op.getPrecision() && *op.getPrecision() == Precision::bf16;
   if (!any_ || !narrow || target.rows % kTile != 0 || !tile_ops_.stepwise_gate(op)) return false;
-  constexpr float kFar = 0x1p80f;
+  constexpr float kFar = 0x1p112f;
   auto& b = e_.builder();
   int64_t depth = tile_of(op.getLhs()).getDimSize(1);
   Buffer left = packed_rows(op);
@@ -235,9 +235,8 @@ bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
   return true;
 }
 
-Value MatrixProducts::row_of(Buffer tile, Value row, int64_t vector) {
-  Value index = e_.add(e_.mul(row, tile.stride), vector * e_.lanes());
-  return e_.load_vector(e_.at(tile.pointer, index));
+Value MatrixProducts::row_of(const Buffer& tile, Value row, int64_t vector) {
+  return blocks_.load(tile, row, e_.i64(vector * e_.lanes()));
 }
 
 // Decayed from the start of their blocks.

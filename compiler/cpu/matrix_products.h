@@ -15,6 +15,7 @@ class MatrixProducts {
                  BlockEvaluator& blocks, TileOps& tile_ops, Scratch& scratch,
                  Prefetches& prefetches, NarrowUnit unit);
 
+  bool is_mine(chunk::MatmulOp op);
   bool use_tiles() const { return any_ && unit_.has_tiles(); }
   void start();
   void finish();
@@ -35,7 +36,6 @@ class MatrixProducts {
   void end_update(mlir::Value carried);
 
  private:
-  bool is_mine(chunk::MatmulOp op);
   chunk::MatmulOp fused_product(mlir::Value value);
   bool has_products(mlir::Value value);
   bool is_at(mlir::Value value, Buffer target);
@@ -48,7 +48,7 @@ class MatrixProducts {
   // Operands of scores under decay.
   Buffer packed_rows(chunk::DecayDotOp op);
   Buffer packed_columns(chunk::DecayDotOp op, int64_t block);
-  mlir::Value row_of(Buffer tile, mlir::Value row, int64_t vector);
+  mlir::Value row_of(const Buffer& tile, mlir::Value row, int64_t vector);
   void pack_across(mlir::Value value, mlir::Value first, int64_t rows);
   MatrixUnit::Reader reader_of(mlir::Value value);
 

@@ -16,6 +16,7 @@ class MatrixUnit {
   static constexpr int64_t kDepth = 32;  // what one instruction sums over
 
   MatrixUnit(Emitter& emitter, NarrowUnit unit) : e_(emitter), unit_(unit) {}
+  bool is_there() const { return unit_ != NarrowUnit::none; }
   bool has_tiles() const { return unit_ == NarrowUnit::tiles; }
 
   // 32-bit numbers that `depth` takes in packed form.

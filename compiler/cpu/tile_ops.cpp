@@ -310,8 +310,8 @@ void TileOps::walk_along_row(DecayDotOp op, Buffer to, Value i, int64_t block) {
   auto [rows_before, columns_before] = sees_before(op);
   bool strict = op.getTriangle() == Triangle::strict_lower;
   int64_t vectors = a.stride / e_.lanes(), group = e_.lanes() == 16 ? 16 : 8;
-  auto load = [&](Buffer x, Value i, int64_t v) {
-    return e_.load_vector(e_.at(x.pointer, e_.add(e_.mul(i, x.stride), v * e_.lanes())));
+  auto load = [&](const Buffer& x, Value i, int64_t v) {
+    return blocks_.load(x, i, e_.i64(v * e_.lanes()));
   };
   // Where the row does not see its own token's decay but the column does, the walk starts one to
   // the left.
@@ -362,29 +362,27 @@ void TileOps::decay_apply_stepwise(DecayApplyOp op, Buffer to) {
   bool own_step = !rows_before && columns_before;  // the pair on the diagonal decays
   bool skip = (rows_before && !columns_before);    // it is not there at all
   bool drop = op.getTriangle() == Triangle::strict_lower && !skip;  // or not wanted
-  auto load = [&](Buffer x, Value i, Value d) {
-    return e_.load_vector(e_.at(x.pointer, e_.add(e_.mul(i, x.stride), d)));
-  };
   e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value own) {
     Value count = by_rows ? e_.add(own, 1) : e_.sub(e_.i64(to.rows), own);
     e_.loop(e_.i64(0), e_.i64(to.stride), e_.lanes(), [&](Value d) {
-      Value decay = own_step ? load(step, own, d) : e_.splat(1.f);
+      Value decay = own_step ? blocks_.load(step, own, d) : e_.splat(1.f);
       auto walk = [&](Value t, const Values& state) -> Values {
         Value other = by_rows ? e_.sub(own, t) : e_.add(own, t);
         Value i = by_rows ? own : other, j = by_rows ? other : own;
         Value weight = e_.load(e_.at(matrix.pointer, e_.add(e_.mul(i, matrix.stride), j)));
-        Value sum = e_.fma(e_.splat(weight), e_.fmul(load(vectors, other, d), state[0]), state[1]);
+        Value sum =
+            e_.fma(e_.splat(weight), e_.fmul(blocks_.load(vectors, other, d), state[0]), state[1]);
         Value next = by_rows ? e_.builder().create<arith::MaxSIOp>(
                                    e_.loc(), e_.add(other, columns_before ? -1 : 0), e_.i64(0))
                              : e_.minimum(e_.add(other, rows_before ? 0 : 1), e_.i64(to.rows - 1));
-        return {e_.fmul(state[0], load(step, next, d)), sum};
+        return {e_.fmul(state[0], blocks_.load(step, next, d)), sum};
       };
       Values state{decay, e_.splat(0.f)};
       if (drop) {  // pass the diagonal without adding it
         Value next = by_rows ? e_.builder().create<arith::MaxSIOp>(
                                    e_.loc(), e_.add(own, columns_before ? -1 : 0), e_.i64(0))
                              : e_.minimum(e_.add(own, rows_before ? 0 : 1), e_.i64(to.rows - 1));
-        state[0] = e_.fmul(decay, load(step, next, d));
+        state[0] = e_.fmul(decay, blocks_.load(step, next, d));
       }
       state = e_.loop(e_.i64(skip || drop ? 1 : 0), count, 1, state, walk);
       e_.store(state[1], e_.at(to.pointer, e_.add(e_.mul(own, to.stride), d)));
@@ -393,9 +391,7 @@ void TileOps::decay_apply_stepwise(DecayApplyOp op, Buffer to) {
 }
 
 Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Value d) {
-  Value own = e_.load_vector(e_.at(rows.pointer, e_.add(e_.mul(i, rows.stride), d)));
-  Value other = e_.load_vector(e_.at(columns.pointer, e_.add(e_.mul(j, columns.stride), d)));
-  return e_.exp(e_.fsub(own, other));
+  return e_.exp(e_.fsub(blocks_.load(rows, i, d), blocks_.load(columns, j, d)));
 }
 
 // E3: every pair of rows and columns under the triangle, one exponential a channel.
@@ -414,8 +410,7 @@ void TileOps::decay_dot(DecayDotOp op, Buffer to) {
       Values sum =
           e_.loop(e_.i64(0), e_.i64(a.stride), e_.lanes(), {e_.splat(0.f)},
                   [&](Value d, const Values& acc) -> Values {
-                    Value x = e_.load_vector(e_.at(a.pointer, e_.add(e_.mul(i, a.stride), d)));
-                    Value y = e_.load_vector(e_.at(b.pointer, e_.add(e_.mul(j, b.stride), d)));
+                    Value x = blocks_.load(a, i, d), y = blocks_.load(b, j, d);
                     return {e_.fma(e_.fmul(x, y), decay_between(rows, columns, i, j, d), acc[0])};
                   });
       e_.store(total(sum[0]), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j)));
@@ -438,8 +433,7 @@ void TileOps::decay_apply(DecayApplyOp op, Buffer to) {
             Value i = by_rows ? own : other, j = by_rows ? other : own;
             Value weight =
                 e_.splat(e_.load(e_.at(matrix.pointer, e_.add(e_.mul(i, matrix.stride), j))));
-            Value x =
-                e_.load_vector(e_.at(vectors.pointer, e_.add(e_.mul(other, vectors.stride), d)));
+            Value x = blocks_.load(vectors, other, d);
             return {e_.fma(e_.fmul(weight, x), decay_between(rows, columns, i, j, d), acc[0])};
           });
       e_.store(sum[0], e_.at(to.pointer, e_.add(e_.mul(own, to.stride), d)));

@@ -11,11 +11,12 @@ class TileOps {
   TileOps(Emitter& emitter, const TileProgram& program, Memory& memory, BlockEvaluator& blocks)
       : e_(emitter), program_(program), memory_(memory), blocks_(blocks) {}
 
-  mlir::Type type_of(chunk::Precision storage);
-
   // Between the caller's memory, `step` numbers from token to token, and a tile; rows from `valid`
   // on are zero.
   void load_rows(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
+                 mlir::Value valid);
+  // The same in the caller's format.
+  void copy_rows(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
                  mlir::Value valid);
   // All rows, f32, to a tile that may lie in the caller's memory.
   void load_rows_to(mlir::Value from, mlir::Value step, Buffer to);
@@ -59,12 +60,6 @@ class TileOps {
                    std::optional<int64_t> known_row, const TurnHook& during = {});
   int64_t block_width(Buffer to) const;
   void for_each_vector(Buffer buffer, llvm::function_ref<void(mlir::Value index)> body);
-  mlir::Value widen(mlir::Value value);
-  mlir::Value int_like(mlir::Value value, int32_t number);
-  mlir::Value narrow(mlir::Value value, chunk::Precision storage);
-  mlir::Value load_as_f32(mlir::Value from, mlir::Value index, chunk::Precision storage,
-                          bool vector);
-  void store_as(mlir::Value value, mlir::Value to, mlir::Value index, chunk::Precision storage);
 
   void cumsum(chunk::CumsumOp op, Buffer to);
   void reduce(chunk::ReduceOp op, Buffer to);
