@@ -8,8 +8,11 @@ using mlir::Value;
 namespace arith = mlir::arith;
 namespace LLVM = mlir::LLVM;
 
-Emitter::Emitter(mlir::OpBuilder& builder, int64_t lanes, bool has_fma)
-    : b_(builder), lanes_(lanes), has_fma_(has_fma) {}
+Emitter::Emitter(mlir::OpBuilder& builder, const Target& target)
+    : b_(builder),
+      lanes_(target.lanes),
+      has_fma_(target.has_fma),
+      rounds_to_bf16_(target.narrow_unit != NarrowUnit::none) {}
 
 Value Emitter::constant(mlir::TypedAttr value) {
   return b_.create<arith::ConstantOp>(loc(), value);

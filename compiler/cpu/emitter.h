@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "compiler/cpu/target.h"
 #include "compiler/dialect/chunk.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -15,7 +16,7 @@ using Values = llvm::SmallVector<mlir::Value>;
 
 class Emitter {
  public:
-  Emitter(mlir::OpBuilder& builder, int64_t lanes, bool has_fma);
+  Emitter(mlir::OpBuilder& builder, const Target& target);
 
   mlir::OpBuilder& builder() { return b_; }
   int64_t lanes() const { return lanes_; }
@@ -93,7 +94,7 @@ class Emitter {
 
   mlir::OpBuilder& b_;
   int64_t lanes_;
-  bool has_fma_;
+  bool has_fma_, rounds_to_bf16_;
 };
 
 }  // namespace linnet::cpu

@@ -35,7 +35,7 @@ Value Emitter::int_like(Value value, int32_t number) {
   return b_.create<arith::ConstantOp>(loc(), mlir::DenseElementsAttr::get(vector, number));
 }
 
-// To nearest even; bf16 by integer arithmetic, which every machine has.
+// To nearest even; bf16 by integer arithmetic where a machine has nothing else.
 Value Emitter::narrow(Value value, Precision storage) {
   mlir::Type narrow = type_of(storage);
   if (narrow.isF32()) return value;
@@ -43,7 +43,8 @@ Value Emitter::narrow(Value value, Precision storage) {
   auto like = [&](mlir::Type element) -> mlir::Type {
     return vector ? mlir::Type(vector.clone(element)) : element;
   };
-  if (storage == Precision::f16) return b_.create<arith::TruncFOp>(loc(), like(narrow), value);
+  if (storage == Precision::f16 || rounds_to_bf16_)
+    return b_.create<arith::TruncFOp>(loc(), like(narrow), value);
   Value bits = b_.create<arith::BitcastOp>(loc(), like(b_.getI32Type()), value);
   Value odd = b_.create<arith::AndIOp>(
       loc(), b_.create<arith::ShRUIOp>(loc(), bits, int_like(bits, 16)), int_like(bits, 1));

@@ -7,6 +7,7 @@
 #include "compiler/cpu/states.h"
 #include "compiler/cpu/token_step.h"
 #include "linnet/error.h"
+#include "llvm/ADT/MapVector.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace linnet::cpu {
@@ -33,7 +34,7 @@ class Kernel : public Memory {
   Kernel(const TileProgram& program, const Target& target, mlir::OpBuilder& builder,
          const MemoryOptions& memory)
       : program_(program),
-        e_(builder, target.lanes, target.has_fma),
+        e_(builder, target),
         blocks_(e_, program, *this),
         tile_ops_(e_, program, *this, blocks_),
         scratch_(e_),
@@ -71,7 +72,7 @@ class Kernel : public Memory {
       return false;  // constants
     if (value == evaluating) return false;
     if (made_.contains(value)) return true;
-    return program_.placement(value) != Placement::fused;
+    return program_.placement(value) != Placement::fused && !made_again_.contains(value);
   }
 
   Buffer buffer_of(Value value) override {
@@ -151,6 +152,7 @@ class Kernel : public Memory {
   }
 
   void emit_loop(const Loop& loop, size_t index, Value chunks) {
+    find_rows(loop);
     for (auto [argument, init] : llvm::zip(loop.carried(), loop.init()))
       load_state(loop, argument, init);
     products_.pack_carried(loop);
@@ -226,6 +228,7 @@ class Kernel : public Memory {
         emit_root(op, buffers_.lookup(result));
       }
       if (program_.placement(result) == Placement::fused || llvm::isa<RowOp>(op)) continue;
+      if (made_again_.contains(result)) continue;
       if (llvm::is_contained(next, result) && updates_in_place(loop, result)) continue;
       if (products_.is_only_packed(result)) continue;
       emit_root(op, target_of(result));
@@ -283,9 +286,8 @@ class Kernel : public Memory {
 
   void make_steps(Value gate) {
     gate = program_.origin(gate);
-    Buffer from = buffer_of(gate);
     scratch_.form_of(gate, kSteps, scratch_.shaped({}, tile_of(gate)),
-                     [&](Buffer to) { tile_ops_.exp_of(from, to); });
+                     [&](Buffer to) { tile_ops_.exp_of(gate, to); });
   }
 
   void make_transposed(Value value) {
@@ -345,7 +347,7 @@ class Kernel : public Memory {
     for (Value input : inputs) {
       const Bound& from = bound_[input.getDefiningOp<InputOp>().getName().str()];
       Value start = e_.at(from.pointer, e_.mul(first, from.step), e_.type_of(from.storage));
-      if (is_read_by_rows(loop, input)) {
+      if (in_place_.contains(input)) {
         buffers_[input] = in_place(input, start, from);
         continue;
       }
@@ -357,22 +359,50 @@ class Kernel : public Memory {
     }
   }
 
-  // Whether all that read an input take vectors of its rows: they find those where they are.
-  bool is_read_by_rows(const Loop& loop, Value input) {
-    Tile type = tile_of(input);
-    if (chunk_ == 1 || type.getRank() != 2 || type.getDimSize(1) % e_.lanes() != 0) return false;
-    for (auto output : program_.graph().getBody().getOps<OutputOp>())
-      if (program_.origin(output.getValue()) == input) return false;
-    return llvm::all_of(loop.body, [&](mlir::Operation* op) {
-      for (Value operand : op->getOperands()) {
-        if (program_.origin(operand) != input) continue;
-        if (auto product = llvm::dyn_cast<MatmulOp>(op)) return products_.is_mine(product);
-        if (!llvm::isa<DecayDotOp, DecayApplyOp>(op) &&
-            (!is_fusible(op) || llvm::isa<BroadcastOp, DecayMaskOp, PlaceRowOp>(op)))
-          return false;
-      }
-      return true;
-    });
+  // Whether an op takes an operand by vectors of its rows, each of them once.
+  bool takes_rows(mlir::OpOperand& operand, bool once) {
+    mlir::Operation* op = operand.getOwner();
+    if (auto product = llvm::dyn_cast<MatmulOp>(op)) return products_.is_mine(product);
+    unsigned number = operand.getOperandNumber();
+    if (llvm::isa<DecayDotOp>(op))
+      return once ? number == 0 && tile_ops_.stepwise_gate(op) : number < 2;
+    if (llvm::isa<DecayApplyOp>(op)) return !once;
+    return llvm::isa<CumsumOp>(op) ||
+           (is_fusible(op) && !llvm::isa<BroadcastOp, DecayMaskOp, PlaceRowOp>(op));
+  }
+
+  // Inputs that are taken by rows stay where they are, and what one op makes of them is made again
+  // wherever it is read: both would only be copies.
+  void find_rows(const Loop& loop) {
+    made_again_.clear(), in_place_.clear();
+    if (chunk_ == 1) return;
+    llvm::MapVector<Value, llvm::SmallVector<mlir::OpOperand*>> readers;
+    for (mlir::Operation* op : loop.body)
+      for (mlir::OpOperand& operand : op->getOpOperands())
+        readers[program_.origin(operand.get())].push_back(&operand);
+    auto is_result = [&](Value value) {
+      auto same = [&](Value other) { return program_.origin(other) == value; };
+      return llvm::any_of(loop.next(), same) ||
+             llvm::any_of(program_.graph().getBody().getOps<OutputOp>(),
+                          [&](OutputOp output) { return same(output.getValue()); });
+    };
+    for (auto& [value, operands] : readers) {
+      mlir::Operation* op = value.getDefiningOp();
+      if (!op || tile_of(value).getRank() != 2 || is_result(value)) continue;
+      auto input = llvm::dyn_cast<InputOp>(op);
+      auto is_copy = [&](Value operand) {
+        operand = program_.origin(operand);
+        return in_place_.contains(operand) ||
+               llvm::isa_and_nonnull<BroadcastOp, mlir::arith::ConstantOp>(operand.getDefiningOp());
+      };
+      bool mine =
+          input ? input.getScope() == Scope::token && tile_of(value).getDimSize(1) % e_.lanes() == 0
+                : llvm::isa<mlir::arith::MulFOp, mlir::arith::MaximumFOp>(op) &&
+                      program_.placement(value) == Placement::scratch &&
+                      llvm::all_of(op->getOperands(), is_copy);
+      if (mine && llvm::all_of(operands, [&](auto* use) { return takes_rows(*use, !input); }))
+        (input ? in_place_ : made_again_).insert(value);
+    }
   }
 
   // A chunk of an input in the caller's memory; the last one, if it is not full, is copied.
@@ -461,6 +491,7 @@ class Kernel : public Memory {
   int64_t workspace_used_ = 0;
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
+  llvm::DenseSet<Value> in_place_, made_again_;
   llvm::DenseSet<Value> made_;  // fused values made ahead of what reads them
   llvm::DenseMap<Value, int64_t> workspace_;
 };

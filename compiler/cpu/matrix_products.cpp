@@ -241,19 +241,19 @@ Value MatrixProducts::row_of(const Buffer& tile, Value row, int64_t vector) {
 
 // Decayed from the start of their blocks.
 Buffer MatrixProducts::packed_rows(DecayDotOp op) {
-  Buffer a = memory_.buffer_of(op.getLhs()), step = memory_.steps(*tile_ops_.stepwise_gate(op));
+  Buffer step = memory_.steps(*tile_ops_.stepwise_gate(op));
   bool before = tile_ops_.sees_before(op).first;
-  int64_t vectors = a.stride / e_.lanes(), depth = MatrixUnit::packed_depth(a.columns);
-  Buffer to{scratch_.place(op, kRows, a.rows * depth), a.rows, depth, depth};
-  e_.loop(e_.i64(0), e_.i64(a.rows), kTile, [&](Value first) {
+  int64_t vectors = step.stride / e_.lanes(), depth = MatrixUnit::packed_depth(step.columns);
+  Buffer to{scratch_.place(op, kRows, step.rows * depth), step.rows, depth, depth};
+  e_.loop(e_.i64(0), e_.i64(step.rows), kTile, [&](Value first) {
     Values ones(vectors, e_.splat(1.f));
     e_.loop(first, e_.add(first, kTile), 1, ones, [&](Value i, const Values& product) {
-      Values row, next;
+      Values row = blocks_.evaluate(op.getLhs(), {i, e_.i64(0), 1, vectors, std::nullopt}), next;
       for (int64_t v = 0; v < vectors; ++v) {
         next.push_back(e_.fmul(product[v], row_of(step, i, v)));
-        row.push_back(e_.fmul(row_of(a, i, v), before ? product[v] : next[v]));
+        row[v] = e_.fmul(row[v], before ? product[v] : next[v]);
       }
-      unit_.pack_row(row, a.columns, to, i);
+      unit_.pack_row(row, step.columns, to, i);
       return next;
     });
   });

@@ -126,8 +126,7 @@ void TileOps::emit(mlir::Operation* op, Buffer to) {
 }
 
 void TileOps::cumsum(CumsumOp op, Buffer to) {
-  Buffer from = memory_.buffer_of(op.getSource());
-  bool vector = from.rows > 1 || tile_of(op).getRank() == 2;
+  bool vector = tile_of(op).getRank() == 2;
   int64_t steps = vector ? to.rows : to.columns, width = vector ? to.stride : 1,
           stride = vector ? to.stride : 1;
   e_.loop(e_.i64(0), e_.i64(width), vector ? e_.lanes() : 1, [&](Value j) {
@@ -135,8 +134,9 @@ void TileOps::cumsum(CumsumOp op, Buffer to) {
     e_.loop(e_.i64(0), e_.i64(steps), 1, {zero}, [&](Value turn, const Values& running) -> Values {
       Value i = op.getReverse() ? e_.sub(e_.i64(steps - 1), turn) : turn;
       Value index = e_.add(e_.mul(i, stride), j);
-      Value source = e_.at(from.pointer, index);
-      Value sum = e_.fadd(running[0], vector ? e_.load_vector(source) : e_.load(source));
+      Value x = vector ? blocks_.evaluate(op.getSource(), {i, j, 1, 1, std::nullopt})[0]
+                       : e_.load(e_.at(memory_.buffer_of(op.getSource()).pointer, index));
+      Value sum = e_.fadd(running[0], x);
       e_.store(op.getExclusive() ? running[0] : sum, e_.at(to.pointer, index));
       return {sum};
     });
@@ -220,14 +220,17 @@ Value TileOps::total(Value vector) {
                                                         vector, arith::FastMathFlags::reassoc);
 }
 
-void TileOps::exp_of(Buffer from, Buffer to) {
-  int64_t vectors = to.rows * to.stride / e_.lanes();
+void TileOps::exp_of(Value gate, Buffer to) {
+  int64_t vectors = to.stride / e_.lanes();
   int64_t together = vectors % 4 == 0 ? 4 : 1;  // the steps of one wait for each other
-  e_.loop(e_.i64(0), e_.i64(vectors * e_.lanes()), together * e_.lanes(), [&](Value at) {
-    for (int64_t v = 0; v < together; ++v) {
-      Value here = e_.add(at, v * e_.lanes());
-      e_.store(e_.exp(e_.load_vector(e_.at(from.pointer, here))), e_.at(to.pointer, here));
-    }
+  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+    e_.loop(e_.i64(0), e_.i64(to.stride), together * e_.lanes(), [&](Value j) {
+      Values x = blocks_.evaluate(gate, {i, j, 1, together, std::nullopt});
+      for (int64_t v = 0; v < together; ++v) {
+        Value index = e_.add(e_.add(e_.mul(i, to.stride), j), v * e_.lanes());
+        e_.store(e_.exp(x[v]), e_.at(to.pointer, index));
+      }
+    });
   });
 }
 
@@ -305,11 +308,10 @@ std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {
 // Along a row of scores from the diagonal to the left, each step multiplies the row's vector by one
 // more token's decay: no exponential a pair, nothing above one, and no difference of large sums.
 void TileOps::walk_along_row(DecayDotOp op, Buffer to, Value i, int64_t block) {
-  Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
-  Buffer step = memory_.steps(*stepwise_gate(op));
+  Buffer b = memory_.buffer_of(op.getRhs()), step = memory_.steps(*stepwise_gate(op));
   auto [rows_before, columns_before] = sees_before(op);
   bool strict = op.getTriangle() == Triangle::strict_lower;
-  int64_t vectors = a.stride / e_.lanes(), group = e_.lanes() == 16 ? 16 : 8;
+  int64_t vectors = b.stride / e_.lanes(), group = e_.lanes() == 16 ? 16 : 8;
   auto load = [&](const Buffer& x, Value i, int64_t v) {
     return blocks_.load(x, i, e_.i64(v * e_.lanes()));
   };
@@ -322,7 +324,8 @@ void TileOps::walk_along_row(DecayDotOp op, Buffer to, Value i, int64_t block) {
     int64_t count = std::min(group, vectors - first);
     Values row;
     for (int64_t v = 0; v < count; ++v) {
-      Value x = load(a, i, first + v);
+      Value column = e_.i64((first + v) * e_.lanes());
+      Value x = blocks_.evaluate(op.getLhs(), {i, column, 1, 1, std::nullopt})[0];
       row.push_back(!rows_before && columns_before ? e_.fmul(x, load(step, i, first + v)) : x);
     }
     e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {

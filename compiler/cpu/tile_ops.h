@@ -33,7 +33,7 @@ class TileOps {
   void add_to(Buffer from, Buffer to);
   void transpose(Buffer from, Buffer to);
 
-  void exp_of(Buffer from, Buffer to);
+  void exp_of(mlir::Value gate, Buffer to);
   // The gate of an exponential of its running sum, or of what the sum is short of the chunk's: that
   // is a running product of the gate's steps, from the first token on or from the last back.
   std::optional<mlir::Value> running_gate(mlir::Operation* op);
