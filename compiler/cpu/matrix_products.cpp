@@ -210,7 +210,6 @@ bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
   auto& b = e_.builder();
   int64_t depth = tile_of(op.getLhs()).getDimSize(1);
   Buffer left = packed_rows(op);
-  Value reach = scratch_.place(program_.origin(op.getRhs()), kReach, target.rows);
   tile_ops_.fill_zero(target);
   for (int64_t row = 0; row < target.rows; row += kTile) {
     unit_.multiply(
@@ -224,8 +223,8 @@ bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
       Value place = e_.at(target.pointer, e_.add(e_.mul(i, target.stride), e_.i64(row)));
       Value seen = e_.columns_up_to(e_.i64(row), i, op.getTriangle() == Triangle::strict_lower);
       e_.store(e_.select(seen, e_.load_vector(place), e_.splat(0.f)), place);
-      Value far = b.create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::UGT,
-                                          e_.load(e_.at(reach, i)), e_.f32(kFar));
+      Value reach = e_.load(e_.at(reach_of(op, row / kTile), e_.sub(i, e_.i64(row))));
+      Value far = b.create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::UGT, reach, e_.f32(kFar));
       auto branch = b.create<mlir::scf::IfOp>(e_.loc(), far, false);
       mlir::OpBuilder::InsertionGuard guard(b);
       b.setInsertionPointToStart(branch.thenBlock());
@@ -260,20 +259,30 @@ Buffer MatrixProducts::packed_rows(DecayDotOp op) {
   return to;
 }
 
+// What is kept of the columns: under the first op that has the same.
+std::pair<Value, int> MatrixProducts::columns_of(DecayDotOp op, int64_t block) {
+  std::pair columns(program_.origin(op.getRhs()), program_.origin(op.getColumns()));
+  Value owner = owners_.try_emplace(columns, op).first->second;
+  return {owner, kColumns * static_cast<int>(block + 1)};
+}
+
+Value MatrixProducts::reach_of(DecayDotOp op, int64_t block) {
+  auto [owner, form] = columns_of(op, block);
+  return scratch_.place(owner, form | kReach, kTile);
+}
+
 // Those of a block and of all before it: decayed to its start, or back from it.
 Buffer MatrixProducts::packed_columns(DecayDotOp op, int64_t block) {
   auto& builder = e_.builder();
-  Value right = program_.origin(op.getRhs());
-  Buffer b = memory_.buffer_of(right), step = memory_.steps(*tile_ops_.stepwise_gate(op));
+  Buffer b = memory_.buffer_of(op.getRhs()), step = memory_.steps(*tile_ops_.stepwise_gate(op));
   bool before = tile_ops_.sees_before(op).second;
   int64_t start = block * kTile, rows = start + kTile;
   int64_t vectors = b.stride / e_.lanes(), depth = MatrixUnit::packed_depth(b.columns);
-  int form = kColumns * static_cast<int>(2 * block + 2 + before);
-  Value reach = scratch_.place(right, kReach, b.rows);
+  auto [owner, form] = columns_of(op, block);
   auto larger = [&](Value x, Value y) -> Value {
     return builder.create<arith::MaxNumFOp>(e_.loc(), x, y, arith::FastMathFlags::nnan);
   };
-  Buffer along = scratch_.form_of(right, form | kPacked, {{}, rows, depth, depth}, [&](Buffer to) {
+  Buffer along = scratch_.form_of(owner, form | kPacked, {{}, rows, depth, depth}, [&](Buffer to) {
     Values ones(vectors, e_.splat(1.f));
     e_.loop(e_.i64(0), e_.i64(start), 1, ones, [&](Value turn, const Values& decay) {
       Value j = e_.sub(e_.i64(start - 1), turn);
@@ -301,12 +310,12 @@ Buffer MatrixProducts::packed_columns(DecayDotOp op, int64_t block) {
       unit_.pack_row(column, b.columns, to, j);
       Value most = builder.create<mlir::vector::ReductionOp>(
           e_.loc(), mlir::vector::CombiningKind::MAXNUMF, farthest, arith::FastMathFlags::nnan);
-      e_.store(most, e_.at(reach, j));
+      e_.store(most, e_.at(reach_of(op, block), e_.sub(j, e_.i64(start))));
       next.push_back(farthest);
       return next;
     });
   });
-  return scratch_.form_of(right, form | kPacked | kFlipped, {{}, depth, rows, rows},
+  return scratch_.form_of(owner, form | kPacked | kFlipped, {{}, depth, rows, rows},
                           [&](Buffer to) { tile_ops_.transpose(along, to); });
 }
 

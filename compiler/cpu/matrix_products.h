@@ -48,6 +48,9 @@ class MatrixProducts {
   // Operands of scores under decay.
   Buffer packed_rows(chunk::DecayDotOp op);
   Buffer packed_columns(chunk::DecayDotOp op, int64_t block);
+  std::pair<mlir::Value, int> columns_of(chunk::DecayDotOp op, int64_t block);
+  // How far the running products of a block's tokens are from one, at most, up to each of them.
+  mlir::Value reach_of(chunk::DecayDotOp op, int64_t block);
   mlir::Value row_of(const Buffer& tile, mlir::Value row, int64_t vector);
   void pack_across(mlir::Value value, mlir::Value first, int64_t rows);
   MatrixUnit::Reader reader_of(mlir::Value value);
@@ -61,6 +64,7 @@ class MatrixProducts {
   Prefetches& prefetches_;
   MatrixUnit unit_;
   bool any_ = false;
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> owners_;
   mlir::Value to_pack_;  // the carried tile that is being updated
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Operation*, 2>> readers_;  // null: not an op
 };
