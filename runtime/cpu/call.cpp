@@ -33,6 +33,15 @@ void store(float x, char* to, DType type) {
 
 bool has_values(const KernelArgument& a) { return a.axes.find('v') != std::string::npos; }
 
+// The first of some tasks are long: they come at equal distances, so that every worker's share
+// starts with some of them.
+int64_t spread(int64_t index, int64_t first, int64_t tasks) {
+  if (first == 0) return index;
+  int64_t before = index * first / tasks;
+  bool is_first = index == (before * tasks + first - 1) / first;
+  return is_first ? before : first + index - before - 1;
+}
+
 }  // namespace
 
 size_t CpuCall::reserve(int64_t bytes) {
@@ -205,11 +214,10 @@ void CpuCall::run_split(int64_t sequence) {
   std::array<Work, kMostEntries> works;
   int64_t windows = (all + tokens - 1) / tokens;
   for (int64_t tick = 0; tick < windows + entries - 1; ++tick) {
-    int64_t used = 0, tasks = 0;
-    for (int64_t entry = entries - 1; entry >= 0; --entry) {
+    int64_t used = 0, tasks = 0, serial = 0;
+    auto add = [&](int64_t entry, bool by_chunks) {
       int64_t index = tick - entry, first = index * tokens;
-      if (index < 0 || index >= windows) continue;
-      bool by_chunks = kernel.entries[entry].parallel;
+      if (index < 0 || index >= windows || kernel.entries[entry].parallel != by_chunks) return;
       Work work{.entry = static_cast<size_t>(entry),
                 .first = first,
                 .length = std::min(tokens, all - first),
@@ -218,9 +226,13 @@ void CpuCall::run_split(int64_t sequence) {
       work.step = by_chunks ? kMapChunks * kernel.chunk : work.length;
       work.pieces = (work.length + work.step - 1) / work.step;
       tasks += work.tasks = heads * work.parts * work.pieces;
+      if (!by_chunks) serial = tasks;
       works[used++] = work;
-    }
+    };
+    for (bool by_chunks : {false, true})
+      for (int64_t entry = entries - 1; entry >= 0; --entry) add(entry, by_chunks);
     auto task = [&](int64_t index, int worker) {
+      index = spread(index, serial, tasks);
       const Work* work = works.data();
       for (; index >= work->tasks; ++work) index -= work->tasks;
       int64_t piece = index % work->pieces, block = index / work->pieces % work->parts,
