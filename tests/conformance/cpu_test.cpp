@@ -250,6 +250,19 @@ TEST_CASE("cpu: bf16 is for the matrix unit or the dot products a processor has"
   CHECK(unit_of(assembly(DType::f32, "sapphirerapids", 32)) == "none"s);
 }
 
+namespace {
+
+double error_ratio(const std::vector<double>& got, const std::vector<double>& expected) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += std::pow(got[i] - expected[i], 2);
+    size += std::pow(expected[i], 2);
+  }
+  return std::sqrt(error / size);
+}
+
+}  // namespace
+
 #ifdef __x86_64__
 // Where there is a matrix unit as well, the tests above do not come by these.
 TEST_CASE("cpu: dot products of bf16 follow the reference") {
@@ -268,14 +281,8 @@ TEST_CASE("cpu: dot products of bf16 follow the reference") {
     BuildOptions options{.target_cpu = "cooperlake"};
     options.chunk = chunk;
     Tensors got = check::call(cpu_device().build(problem, options), layout, inputs);
-    for (const char* name : {"o", "final_state"}) {
-      double error = 0, size = 0;
-      for (size_t i = 0; i < expected[name].size(); ++i) {
-        error += std::pow(got[name][i] - expected[name][i], 2);
-        size += std::pow(expected[name][i], 2);
-      }
-      CHECK(std::sqrt(error / size) < 0.005);
-    }
+    for (const char* name : {"o", "final_state"})
+      CHECK(error_ratio(got[name], expected[name]) < 0.005);
   }
 }
 #endif
@@ -327,14 +334,8 @@ void follows_under_gates_of_any_size(const std::string& target_cpu) {
     options.chunk = chunk;
     Op op = cpu_device().build(problem, options);
     Tensors got = check::call(op, layout, inputs), other = check::call(op, layout, changed);
-    for (const char* name : {"o", "final_state"}) {
-      double error = 0, size = 0;
-      for (size_t i = 0; i < expected[name].size(); ++i) {
-        error += std::pow(got[name][i] - expected[name][i], 2);
-        size += std::pow(expected[name][i], 2);
-      }
-      CHECK(std::sqrt(error / size) < 0.005);
-    }
+    for (const char* name : {"o", "final_state"})
+      CHECK(error_ratio(got[name], expected[name]) < 0.005);
     size_t before = kToken * got["o"].size() / 200;
     CHECK(std::equal(got["o"].begin(), got["o"].begin() + before, other["o"].begin()));
     CHECK(got["o"] != other["o"]);
