@@ -4,9 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <regex>
 
 #include "compiler/cuda/source.h"
+#include "llvm/Support/Regex.h"
 #include "tests/check/check.h"
 #include "tests/conformance/suite.h"
 #include "tests/cuda/device_fixture.h"
@@ -29,7 +29,7 @@ void hold(const std::vector<check::Result>& results) {
 // LINNET_TEST_ONLY='kda: gate bounded.*f32' picks cases by a regular expression.
 bool is_wanted(const check::Case& c) {
   const char* only = std::getenv("LINNET_TEST_ONLY");
-  return !only || std::regex_search(c.name(), std::regex(only));
+  return !only || llvm::Regex(only).match(c.name());
 }
 
 // Forward and backward in every mode, decode as well where everything is run.

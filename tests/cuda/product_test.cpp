@@ -10,11 +10,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
-#include <regex>
 #include <set>
 #include <thread>
 
 #include "compiler/cuda/source.h"
+#include "llvm/Support/Regex.h"
 #include "runtime/cache/cache.h"
 #include "runtime/cuda/architectures.h"
 #include "tests/check/check.h"
@@ -201,10 +201,10 @@ TEST_CASE("cuda product: no warning and no spill, every op, gate mode, direction
   CHECK(list.size() > 5000);
   const char* only = std::getenv("LINNET_TEST_ONLY");
   if (!std::getenv("LINNET_TEST_ALL") && !only) list = sample(list);
-  if (only)
-    std::erase_if(list, [pattern = std::regex(only)](const Kernels& one) {
-      return !std::regex_search(one.name(), pattern);
-    });
+  if (only) {
+    llvm::Regex pattern(only);
+    std::erase_if(list, [&](const Kernels& one) { return !pattern.match(one.name()); });
+  }
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, One> kernels;
   share_among_threads(list.size(), [&](size_t i) {
