@@ -4,10 +4,10 @@
 
 #include "compiler/arguments.h"
 #include "compiler/cpu/matrix_products.h"
+#include "compiler/cpu/row_reads.h"
 #include "compiler/cpu/states.h"
 #include "compiler/cpu/token_step.h"
 #include "linnet/error.h"
-#include "llvm/ADT/MapVector.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace linnet::cpu {
@@ -72,7 +72,7 @@ class Kernel : public Memory {
       return false;  // constants
     if (value == evaluating) return false;
     if (made_.contains(value)) return true;
-    return program_.placement(value) != Placement::fused && !made_again_.contains(value);
+    return program_.placement(value) != Placement::fused && !rows_.made_again.contains(value);
   }
 
   Buffer buffer_of(Value value) override {
@@ -152,7 +152,7 @@ class Kernel : public Memory {
   }
 
   void emit_loop(const Loop& loop, size_t index, Value chunks) {
-    find_rows(loop);
+    if (chunk_ > 1) rows_ = RowReads(loop, program_, products_, tile_ops_, e_.lanes());
     for (auto [argument, init] : llvm::zip(loop.carried(), loop.init()))
       load_state(loop, argument, init);
     products_.pack_carried(loop);
@@ -228,7 +228,7 @@ class Kernel : public Memory {
         emit_root(op, buffers_.lookup(result));
       }
       if (program_.placement(result) == Placement::fused || llvm::isa<RowOp>(op)) continue;
-      if (made_again_.contains(result)) continue;
+      if (rows_.made_again.contains(result)) continue;
       if (llvm::is_contained(next, result) && updates_in_place(loop, result)) continue;
       if (products_.is_only_packed(result)) continue;
       emit_root(op, target_of(result));
@@ -347,7 +347,7 @@ class Kernel : public Memory {
     for (Value input : inputs) {
       const Bound& from = bound_[input.getDefiningOp<InputOp>().getName().str()];
       Value start = e_.at(from.pointer, e_.mul(first, from.step), e_.type_of(from.storage));
-      if (in_place_.contains(input)) {
+      if (rows_.in_place.contains(input)) {
         buffers_[input] = in_place(input, start, from);
         continue;
       }
@@ -356,52 +356,6 @@ class Kernel : public Memory {
         tile_ops_.load_column(start, from.step, from.storage, buffer, valid_rows_);
       else
         tile_ops_.load_rows(start, from.step, from.storage, buffer, valid_rows_);
-    }
-  }
-
-  // Whether an op takes an operand by vectors of its rows, each of them once.
-  bool takes_rows(mlir::OpOperand& operand, bool once) {
-    mlir::Operation* op = operand.getOwner();
-    if (auto product = llvm::dyn_cast<MatmulOp>(op)) return products_.is_mine(product);
-    unsigned number = operand.getOperandNumber();
-    if (llvm::isa<DecayDotOp>(op))
-      return once ? number == 0 && tile_ops_.stepwise_gate(op) : number < 2;
-    if (llvm::isa<DecayApplyOp>(op)) return !once;
-    return llvm::isa<CumsumOp>(op) ||
-           (is_fusible(op) && !llvm::isa<BroadcastOp, DecayMaskOp, PlaceRowOp>(op));
-  }
-
-  // Inputs that are taken by rows stay where they are, and what one op makes of them is made again
-  // wherever it is read: both would only be copies.
-  void find_rows(const Loop& loop) {
-    made_again_.clear(), in_place_.clear();
-    if (chunk_ == 1) return;
-    llvm::MapVector<Value, llvm::SmallVector<mlir::OpOperand*>> readers;
-    for (mlir::Operation* op : loop.body)
-      for (mlir::OpOperand& operand : op->getOpOperands())
-        readers[program_.origin(operand.get())].push_back(&operand);
-    auto is_result = [&](Value value) {
-      auto same = [&](Value other) { return program_.origin(other) == value; };
-      return llvm::any_of(loop.next(), same) ||
-             llvm::any_of(program_.graph().getBody().getOps<OutputOp>(),
-                          [&](OutputOp output) { return same(output.getValue()); });
-    };
-    for (auto& [value, operands] : readers) {
-      mlir::Operation* op = value.getDefiningOp();
-      if (!op || tile_of(value).getRank() != 2 || is_result(value)) continue;
-      auto input = llvm::dyn_cast<InputOp>(op);
-      auto is_copy = [&](Value operand) {
-        operand = program_.origin(operand);
-        return in_place_.contains(operand) ||
-               llvm::isa_and_nonnull<BroadcastOp, mlir::arith::ConstantOp>(operand.getDefiningOp());
-      };
-      bool mine =
-          input ? input.getScope() == Scope::token && tile_of(value).getDimSize(1) % e_.lanes() == 0
-                : llvm::isa<mlir::arith::MulFOp, mlir::arith::MaximumFOp>(op) &&
-                      program_.placement(value) == Placement::scratch &&
-                      llvm::all_of(op->getOperands(), is_copy);
-      if (mine && llvm::all_of(operands, [&](auto* use) { return takes_rows(*use, !input); }))
-        (input ? in_place_ : made_again_).insert(value);
     }
   }
 
@@ -491,7 +445,7 @@ class Kernel : public Memory {
   int64_t workspace_used_ = 0;
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
-  llvm::DenseSet<Value> in_place_, made_again_;
+  RowReads rows_;
   llvm::DenseSet<Value> made_;  // fused values made ahead of what reads them
   llvm::DenseMap<Value, int64_t> workspace_;
 };

@@ -350,17 +350,16 @@ void TileOps::walk_along_row(DecayDotOp op, Buffer to, Value i, int64_t block) {
     e_.store(e_.f32(0), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), i)));
 }
 
-std::pair<bool, bool> TileOps::sees_before(DecayDotOp op) {
-  return {running(program_, op.getRows()).getExclusive(),
-          running(program_, op.getColumns()).getExclusive()};
+std::pair<bool, bool> TileOps::sees_before(mlir::Operation* op) {
+  return {running(program_, op->getOperand(2)).getExclusive(),
+          running(program_, op->getOperand(3)).getExclusive()};
 }
 
 // The same walk for the adjoints: to the left along a row, or down along a column.
 void TileOps::decay_apply_stepwise(DecayApplyOp op, Buffer to) {
   Buffer matrix = memory_.buffer_of(op.getMatrix()), vectors = memory_.buffer_of(op.getVectors());
   Buffer step = memory_.steps(*stepwise_gate(op));
-  bool rows_before = running(program_, op.getRows()).getExclusive();
-  bool columns_before = running(program_, op.getColumns()).getExclusive();
+  auto [rows_before, columns_before] = sees_before(op);
   bool by_rows = op.getSide() == Side::rows;
   bool own_step = !rows_before && columns_before;  // the pair on the diagonal decays
   bool skip = (rows_before && !columns_before);    // it is not there at all

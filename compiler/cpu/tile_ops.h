@@ -48,8 +48,9 @@ class TileOps {
   void emit_some_rows(mlir::Value value, Buffer to, mlir::Value first_row, int64_t rows);
   // A row of scores under decay, as far as its columns are of the same block of so many tokens.
   void walk_along_row(chunk::DecayDotOp op, Buffer to, mlir::Value row, int64_t block);
-  // Whether rows and columns of scores see running sums without their own token's gate.
-  std::pair<bool, bool> sees_before(chunk::DecayDotOp op);
+  // Whether rows and columns of a decay_dot or its adjoint see running sums without their own
+  // token's gate.
+  std::pair<bool, bool> sees_before(mlir::Operation* op);
   // Any other op.
   void emit(mlir::Operation* op, Buffer to);
 
