@@ -9,6 +9,8 @@ namespace arith = mlir::arith;
 namespace {
 
 constexpr int64_t kTile = MatrixUnit::kTile;
+// Where running products of a gate start: they mostly fall, and have further so.
+constexpr float kStart = 0x1p32f;
 
 }  // namespace
 
@@ -200,14 +202,10 @@ void MatrixProducts::end_update(Value carried) {
 }
 
 // All in the running product of the gate from the start of a row's block on: a row is multiplied by
-// it, the columns of its block by its inverse, and those before the block by what is between. Where
-// it leaves the range of f32 the row is made step by step instead. Which way a row goes depends on
-// no later token.
+// it, the columns of its block by its inverse, and those before the block by what is between.
 bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
   bool narrow = op.getPrecision() && *op.getPrecision() == Precision::bf16;
   if (!any_ || !narrow || target.rows % kTile != 0 || !tile_ops_.stepwise_gate(op)) return false;
-  constexpr float kFar = 0x1p112f;
-  auto& b = e_.builder();
   int64_t depth = tile_of(op.getLhs()).getDimSize(1);
   Buffer left = packed_rows(op);
   tile_ops_.fill_zero(target);
@@ -223,15 +221,61 @@ bool MatrixProducts::emit_scores(DecayDotOp op, Buffer target) {
       Value place = e_.at(target.pointer, e_.add(e_.mul(i, target.stride), e_.i64(row)));
       Value seen = e_.columns_up_to(e_.i64(row), i, op.getTriangle() == Triangle::strict_lower);
       e_.store(e_.select(seen, e_.load_vector(place), e_.splat(0.f)), place);
-      Value reach = e_.load(e_.at(reach_of(op, row / kTile), e_.sub(i, e_.i64(row))));
-      Value far = b.create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::UGT, reach, e_.f32(kFar));
-      auto branch = b.create<mlir::scf::IfOp>(e_.loc(), far, false);
-      mlir::OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(branch.thenBlock());
-      tile_ops_.walk_along_row(op, target, i, kTile);
     });
+    add_lost_columns(op, target, row / kTile);
   }
   return true;
+}
+
+// What the products leave out: columns in channels whose running product has become too small. A
+// row gets them token by token; none after it decides.
+void MatrixProducts::add_lost_columns(DecayDotOp op, Buffer target, int64_t block) {
+  auto& builder = e_.builder();
+  Buffer b = memory_.buffer_of(op.getRhs()), step = memory_.steps(*tile_ops_.stepwise_gate(op));
+  Value owner = columns_of(op, block).first;
+  Buffer lost{scratch_.place(owner, kLost, b.rows * b.stride), b.rows, b.columns, b.stride};
+  bool before = tile_ops_.sees_before(op).second;
+  Value first = e_.i64(block * kTile), end = e_.i64((block + 1) * kTile);
+  e_.loop(e_.i64(0), e_.i64(b.stride), e_.lanes(), [&](Value channel) {
+    Value there = e_.columns_up_to(channel, e_.i64(b.columns), true);
+    auto is_lost = [&](Value product) -> Value {
+      return builder.create<arith::AndIOp>(e_.loc(), is_zero(product), there);
+    };
+    auto any = [&](Value lanes) -> Value {
+      return builder.create<mlir::vector::ReductionOp>(e_.loc(),
+                                                       mlir::vector::CombiningKind::OR, lanes);
+    };
+    Value last = e_.load_vector(e_.at(last_products(op, block), channel));
+    auto branch = builder.create<mlir::scf::IfOp>(e_.loc(), any(is_lost(last)), false);
+    mlir::OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(branch.thenBlock());
+    Values start{e_.splat(kStart), end};
+    Values found = e_.loop(first, end, 1, start, [&](Value j, const Values& so_far) {
+      Value next = running_product(so_far[0], blocks_.load(step, j, channel));
+      Value lanes = is_lost(before ? so_far[0] : next);
+      e_.store(e_.select(lanes, blocks_.load(b, j, channel), e_.splat(0.f)),
+               e_.at(lost.pointer, e_.add(e_.mul(j, lost.stride), channel)));
+      return Values{next, e_.select(any(lanes), e_.minimum(j, so_far[1]), so_far[1])};
+    });
+    e_.loop(found[1], end, 1, [&](Value i) {
+      Value row = tile_ops_.row_of_scores(op, i, channel);
+      tile_ops_.walk_along_row(op, lost, target, i, found[1], channel, {row}, true);
+    });
+  });
+}
+
+// One token further, and zero from where it is too small to be divided by. A row's goes on to the
+// least f32: of columns that are left in, 2^-30 is lost at most.
+Value MatrixProducts::running_product(Value before, Value step) {
+  constexpr float kLeast = 0x1p-96f;
+  Value next = e_.fmul(before, step);
+  Value enough = e_.builder().create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::OGE, next,
+                                                    e_.splat(kLeast));
+  return e_.select(enough, next, e_.splat(0.f));
+}
+
+Value MatrixProducts::is_zero(Value x) {
+  return e_.builder().create<arith::CmpFOp>(e_.loc(), arith::CmpFPredicate::OEQ, x, e_.splat(0.f));
 }
 
 Value MatrixProducts::row_of(const Buffer& tile, Value row, int64_t vector) {
@@ -245,8 +289,8 @@ Buffer MatrixProducts::packed_rows(DecayDotOp op) {
   int64_t vectors = step.stride / e_.lanes(), depth = MatrixUnit::packed_depth(step.columns);
   Buffer to{scratch_.place(op, kRows, step.rows * depth), step.rows, depth, depth};
   e_.loop(e_.i64(0), e_.i64(step.rows), kTile, [&](Value first) {
-    Values ones(vectors, e_.splat(1.f));
-    e_.loop(first, e_.add(first, kTile), 1, ones, [&](Value i, const Values& product) {
+    Values start(vectors, e_.splat(kStart));
+    e_.loop(first, e_.add(first, kTile), 1, start, [&](Value i, const Values& product) {
       Values row = blocks_.evaluate(op.getLhs(), {i, e_.i64(0), 1, vectors, std::nullopt}), next;
       for (int64_t v = 0; v < vectors; ++v) {
         next.push_back(e_.fmul(product[v], row_of(step, i, v)));
@@ -266,25 +310,21 @@ std::pair<Value, int> MatrixProducts::columns_of(DecayDotOp op, int64_t block) {
   return {owner, kColumns * static_cast<int>(block + 1)};
 }
 
-Value MatrixProducts::reach_of(DecayDotOp op, int64_t block) {
+Value MatrixProducts::last_products(DecayDotOp op, int64_t block) {
   auto [owner, form] = columns_of(op, block);
-  return scratch_.place(owner, form | kReach, kTile);
+  return scratch_.place(owner, form | kLast, memory_.buffer_of(op.getRhs()).stride);
 }
 
 // Those of a block and of all before it: decayed to its start, or back from it.
 Buffer MatrixProducts::packed_columns(DecayDotOp op, int64_t block) {
-  auto& builder = e_.builder();
   Buffer b = memory_.buffer_of(op.getRhs()), step = memory_.steps(*tile_ops_.stepwise_gate(op));
   bool before = tile_ops_.sees_before(op).second;
   int64_t start = block * kTile, rows = start + kTile;
   int64_t vectors = b.stride / e_.lanes(), depth = MatrixUnit::packed_depth(b.columns);
   auto [owner, form] = columns_of(op, block);
-  auto larger = [&](Value x, Value y) -> Value {
-    return builder.create<arith::MaxNumFOp>(e_.loc(), x, y, arith::FastMathFlags::nnan);
-  };
   Buffer along = scratch_.form_of(owner, form | kPacked, {{}, rows, depth, depth}, [&](Buffer to) {
-    Values ones(vectors, e_.splat(1.f));
-    e_.loop(e_.i64(0), e_.i64(start), 1, ones, [&](Value turn, const Values& decay) {
+    Values decays(vectors, e_.splat(1 / kStart)), products(vectors, e_.splat(kStart));
+    e_.loop(e_.i64(0), e_.i64(start), 1, decays, [&](Value turn, const Values& decay) {
       Value j = e_.sub(e_.i64(start - 1), turn);
       Values column, next;
       for (int64_t v = 0; v < vectors; ++v) {
@@ -294,26 +334,20 @@ Buffer MatrixProducts::packed_columns(DecayDotOp op, int64_t block) {
       unit_.pack_row(column, b.columns, to, j);
       return next;
     });
-    ones.push_back(e_.splat(1.f));
-    e_.loop(e_.i64(start), e_.i64(rows), 1, ones, [&](Value j, const Values& product) {
+    auto turn = [&](Value j, const Values& product) {
       Values column, next;
-      Value farthest = product[vectors];
       for (int64_t v = 0; v < vectors; ++v) {
-        next.push_back(e_.fmul(product[v], row_of(step, j, v)));
-        Value own = before ? product[v] : next[v], inverse = unit_.inverse(own);
-        Value far = larger(own, inverse);
-        if (int64_t there = b.columns - v * e_.lanes(); there < e_.lanes())
-          far = e_.select(e_.columns_up_to(e_.i64(0), e_.i64(there), true), far, e_.splat(1.f));
-        farthest = larger(farthest, far);
-        column.push_back(e_.fmul(row_of(b, j, v), inverse));
+        next.push_back(running_product(product[v], row_of(step, j, v)));
+        Value own = before ? product[v] : next[v];
+        Value back = e_.fmul(row_of(b, j, v), unit_.inverse(own));
+        column.push_back(e_.select(is_zero(own), e_.splat(0.f), back));
       }
       unit_.pack_row(column, b.columns, to, j);
-      Value most = builder.create<mlir::vector::ReductionOp>(
-          e_.loc(), mlir::vector::CombiningKind::MAXNUMF, farthest, arith::FastMathFlags::nnan);
-      e_.store(most, e_.at(reach_of(op, block), e_.sub(j, e_.i64(start))));
-      next.push_back(farthest);
       return next;
-    });
+    };
+    Values last = e_.loop(e_.i64(start), e_.i64(rows), 1, products, turn);
+    for (int64_t v = 0; v < vectors; ++v)
+      e_.store(last[v], e_.at(last_products(op, block), e_.i64(v * e_.lanes())));
   });
   return scratch_.form_of(owner, form | kPacked | kFlipped, {{}, depth, rows, rows},
                           [&](Buffer to) { tile_ops_.transpose(along, to); });

@@ -49,8 +49,10 @@ class MatrixProducts {
   Buffer packed_rows(chunk::DecayDotOp op);
   Buffer packed_columns(chunk::DecayDotOp op, int64_t block);
   std::pair<mlir::Value, int> columns_of(chunk::DecayDotOp op, int64_t block);
-  // How far the running products of a block's tokens are from one, at most, up to each of them.
-  mlir::Value reach_of(chunk::DecayDotOp op, int64_t block);
+  void add_lost_columns(chunk::DecayDotOp op, Buffer target, int64_t block);
+  mlir::Value running_product(mlir::Value before, mlir::Value step);
+  mlir::Value last_products(chunk::DecayDotOp op, int64_t block);
+  mlir::Value is_zero(mlir::Value x);
   mlir::Value row_of(const Buffer& tile, mlir::Value row, int64_t vector);
   void pack_across(mlir::Value value, mlir::Value first, int64_t rows);
   MatrixUnit::Reader reader_of(mlir::Value value);

@@ -13,7 +13,8 @@ enum Form : int {
   kTransposed,
   kSteps,  // exp of a gate
   kRows,   // of scores under decay: rows decayed from the start of their block
-  kReach,  // how far running products of a gate are from one
+  kLost,   // columns the products leave out, ...
+  kLast,   // ... and the running products of a block's gates that tell
   kPacked = 8,
   kAcross = 16,  // pairs of rows, not of columns
   kMinus = 32,

@@ -305,48 +305,45 @@ std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {
   return here ? std::optional(gate) : std::nullopt;
 }
 
+// As the walk takes it up.
+Value TileOps::row_of_scores(DecayDotOp op, Value i, Value channel) {
+  auto [rows_before, columns_before] = sees_before(op);
+  Value x = blocks_.evaluate(op.getLhs(), {i, channel, 1, 1, std::nullopt})[0];
+  if (rows_before || !columns_before) return x;
+  return e_.fmul(x, blocks_.load(memory_.steps(*stepwise_gate(op)), i, channel));
+}
+
 // Along a row of scores from the diagonal to the left, each step multiplies the row's vector by one
 // more token's decay: no exponential a pair, nothing above one, and no difference of large sums.
-void TileOps::walk_along_row(DecayDotOp op, Buffer to, Value i, int64_t block) {
-  Buffer b = memory_.buffer_of(op.getRhs()), step = memory_.steps(*stepwise_gate(op));
+void TileOps::walk_along_row(DecayDotOp op, Buffer b, Buffer to, Value i, Value last, Value channel,
+                             const Values& row, bool add) {
+  Buffer step = memory_.steps(*stepwise_gate(op));
   auto [rows_before, columns_before] = sees_before(op);
-  bool strict = op.getTriangle() == Triangle::strict_lower;
-  int64_t vectors = b.stride / e_.lanes(), group = e_.lanes() == 16 ? 16 : 8;
-  auto load = [&](const Buffer& x, Value i, int64_t v) {
-    return blocks_.load(x, i, e_.i64(v * e_.lanes()));
+  auto load = [&](const Buffer& x, Value i, size_t v) {
+    return blocks_.load(x, i, e_.add(channel, v * e_.lanes()));
   };
   // Where the row does not see its own token's decay but the column does, the walk starts one to
   // the left.
   bool skip_diagonal = rows_before && !columns_before;
-  Value before = e_.mul(e_.divide(i, block), block);
-  Value begin = e_.i64(skip_diagonal ? 1 : 0), end = e_.add(e_.sub(i, before), 1);
-  for (int64_t first = 0; first < vectors; first += group) {
-    int64_t count = std::min(group, vectors - first);
-    Values row;
-    for (int64_t v = 0; v < count; ++v) {
-      Value column = e_.i64((first + v) * e_.lanes());
-      Value x = blocks_.evaluate(op.getLhs(), {i, column, 1, 1, std::nullopt})[0];
-      row.push_back(!rows_before && columns_before ? e_.fmul(x, load(step, i, first + v)) : x);
-    }
-    e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {
-      Value j = e_.sub(i, t);
-      Value sum = e_.fmul(decayed[0], load(b, j, first));
-      for (int64_t v = 1; v < count; ++v) sum = e_.fma(decayed[v], load(b, j, first + v), sum);
-      Value place = e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j));
-      Value score = total(sum);
-      if (first > 0) score = e_.fadd(score, e_.load(place));
-      e_.store(score, place);
-      // The step to column j - 1; at the first column it goes nowhere.
-      Value next = columns_before
-                       ? e_.builder().create<arith::MaxSIOp>(e_.loc(), e_.add(j, -1), e_.i64(0))
-                       : j;
-      Values further;
-      for (int64_t v = 0; v < count; ++v)
-        further.push_back(e_.fmul(decayed[v], load(step, next, first + v)));
-      return further;
-    });
-  }
-  if (strict && !skip_diagonal)
+  Value begin = e_.i64(skip_diagonal ? 1 : 0), end = e_.add(e_.sub(i, last), 1);
+  e_.loop(begin, end, 1, row, [&](Value t, const Values& decayed) {
+    Value j = e_.sub(i, t);
+    Value sum = e_.fmul(decayed[0], load(b, j, 0));
+    for (size_t v = 1; v < row.size(); ++v) sum = e_.fma(decayed[v], load(b, j, v), sum);
+    Value place = e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j));
+    Value score = total(sum);
+    if (add) score = e_.fadd(score, e_.load(place));
+    e_.store(score, place);
+    // The step to column j - 1; at the first column it goes nowhere.
+    Value next = columns_before
+                     ? e_.builder().create<arith::MaxSIOp>(e_.loc(), e_.add(j, -1), e_.i64(0))
+                     : j;
+    Values further;
+    for (size_t v = 0; v < row.size(); ++v)
+      further.push_back(e_.fmul(decayed[v], load(step, next, v)));
+    return further;
+  });
+  if (op.getTriangle() == Triangle::strict_lower && !skip_diagonal)
     e_.store(e_.f32(0), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), i)));
 }
 
@@ -400,8 +397,16 @@ Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Valu
 void TileOps::decay_dot(DecayDotOp op, Buffer to) {
   if (stepwise_gate(op)) {
     fill_zero(to);
-    return e_.loop(e_.i64(0), e_.i64(to.rows), 1,
-                   [&](Value i) { walk_along_row(op, to, i, to.rows); });
+    Buffer columns = memory_.buffer_of(op.getRhs());
+    int64_t group = (e_.lanes() == 16 ? 16 : 8) * e_.lanes();  // stays in registers
+    return e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+      for (int64_t first = 0; first < columns.stride; first += group) {
+        Values row;
+        for (int64_t c = first; c < std::min(first + group, columns.stride); c += e_.lanes())
+          row.push_back(row_of_scores(op, i, e_.i64(c)));
+        walk_along_row(op, columns, to, i, e_.i64(0), e_.i64(first), row, first > 0);
+      }
+    });
   }
   Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
   Buffer rows = memory_.buffer_of(op.getRows()), columns = memory_.buffer_of(op.getColumns());

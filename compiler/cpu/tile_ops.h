@@ -46,8 +46,11 @@ class TileOps {
   void emit_blocks(mlir::Value value, Buffer to, bool triangular, const TurnHook& during = {});
   // Some of its rows.
   void emit_some_rows(mlir::Value value, Buffer to, mlir::Value first_row, int64_t rows);
-  // A row of scores under decay, as far as its columns are of the same block of so many tokens.
-  void walk_along_row(chunk::DecayDotOp op, Buffer to, mlir::Value row, int64_t block);
+  // A row of scores under decay, from column `last` on: what vectors of channels from `channel` on
+  // give, instead of what is there or on top.
+  void walk_along_row(chunk::DecayDotOp op, Buffer columns, Buffer to, mlir::Value row,
+                      mlir::Value last, mlir::Value channel, const Values& vectors, bool add);
+  mlir::Value row_of_scores(chunk::DecayDotOp op, mlir::Value row, mlir::Value channel);
   // Whether rows and columns of a decay_dot or its adjoint see running sums without their own
   // token's gate.
   std::pair<bool, bool> sees_before(mlir::Operation* op);

@@ -309,35 +309,38 @@ void follows_in_chunks_of_any_size(const std::string& target_cpu) {
 
 // Decays that leave the range of f32 within a block of tokens, next to others that do not.
 void follows_under_gates_of_any_size(const std::string& target_cpu) {
-  Problem problem{.op = "kda", .key_dim = 60, .value_dim = 32, .dtype = DType::bf16};
-  auto context = make_context();
-  auto module = derive(*context, ops::find("kda").define, problem, {.chunk_size = 16});
-  Layout layout{2, 2, {200}};
-  Tensors inputs = check::random_inputs(graph_of(*module), problem, layout, {});
-  constexpr double kFactors[] = {1, 30, 0, 300, 10000, 1};
-  for (size_t i = 0; i < inputs["g"].size(); ++i) {
-    size_t token = i / (2 * 60);
-    inputs["g"][i] *= kFactors[token / 7 % 6];
-  }
-  Tensors expected = interpret(graph_of(*module), layout, inputs, Arithmetic::f64);
-  Tensors changed = inputs;
-  constexpr size_t kToken = 73;
-  for (const char* name : {"q", "k", "v", "g"}) {
-    auto& tensor = changed[name];
-    double factor = name == "g"s ? 2000 : -2;
-    for (size_t i = kToken * tensor.size() / 200; i < tensor.size(); ++i) tensor[i] *= factor;
-  }
-  for (int64_t chunk : {16, 32, 64}) {
-    CAPTURE(chunk);
-    BuildOptions options{.target_cpu = target_cpu};
-    options.chunk = chunk;
-    Op op = cpu_device().build(problem, options);
-    Tensors got = check::call(op, layout, inputs), other = check::call(op, layout, changed);
-    for (const char* name : {"o", "final_state"})
-      CHECK(error_ratio(got[name], expected[name]) < 0.005);
-    size_t before = kToken * got["o"].size() / 200;
-    CHECK(std::equal(got["o"].begin(), got["o"].begin() + before, other["o"].begin()));
-    CHECK(got["o"] != other["o"]);
+  for (std::string name : {"kda", "rwkv6", "rwkv7"}) {
+    Problem problem{.op = name, .key_dim = 60, .value_dim = 32, .dtype = DType::bf16};
+    auto context = make_context();
+    auto module = derive(*context, ops::find(name).define, problem, {.chunk_size = 16});
+    Layout layout{2, 2, {200}};
+    Tensors inputs = check::random_inputs(graph_of(*module), problem, layout, {});
+    constexpr double kFactors[] = {1, 30, 0, 300, 10000, 1};
+    for (size_t i = 0; i < inputs["g"].size(); ++i) {
+      size_t token = i / (2 * 60);
+      inputs["g"][i] *= kFactors[token / 7 % 6];
+    }
+    Tensors expected = interpret(graph_of(*module), layout, inputs, Arithmetic::f64);
+    Tensors changed = inputs;
+    constexpr size_t kToken = 73;
+    for (const char* input : {"q", "k", "v", "g"}) {
+      auto& tensor = changed[input];
+      double factor = input == "g"s ? 2000 : -2;
+      for (size_t i = kToken * tensor.size() / 200; i < tensor.size(); ++i) tensor[i] *= factor;
+    }
+    for (int64_t chunk : {16, 32, 64}) {
+      CAPTURE(name);
+      CAPTURE(chunk);
+      BuildOptions options{.target_cpu = target_cpu};
+      options.chunk = chunk;
+      Op op = cpu_device().build(problem, options);
+      Tensors got = check::call(op, layout, inputs), other = check::call(op, layout, changed);
+      for (const char* output : {"o", "final_state"})
+        CHECK(error_ratio(got[output], expected[output]) < 0.005);
+      size_t before = kToken * got["o"].size() / 200;
+      CHECK(std::equal(got["o"].begin(), got["o"].begin() + before, other["o"].begin()));
+      CHECK(got["o"] != other["o"]);
+    }
   }
 }
 
