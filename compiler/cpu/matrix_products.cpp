@@ -242,8 +242,8 @@ void MatrixProducts::add_lost_columns(DecayDotOp op, Buffer target, int64_t bloc
       return builder.create<arith::AndIOp>(e_.loc(), is_zero(product), there);
     };
     auto any = [&](Value lanes) -> Value {
-      return builder.create<mlir::vector::ReductionOp>(e_.loc(),
-                                                       mlir::vector::CombiningKind::OR, lanes);
+      return builder.create<mlir::vector::ReductionOp>(e_.loc(), mlir::vector::CombiningKind::OR,
+                                                       lanes);
     };
     Value last = e_.load_vector(e_.at(last_products(op, block), channel));
     auto branch = builder.create<mlir::scf::IfOp>(e_.loc(), any(is_lost(last)), false);
