@@ -187,31 +187,39 @@ void TileOps::reduce(ReduceOp op, Buffer to) {
           [&](Value i) { e_.store(total(row_sum(i)), e_.at(to.pointer, i)); });
 }
 
-// Forward substitution, one row of Z after another: Z_i = e_i - sum_j<i A_ij Z_j.
+// Forward substitution, Z_i = e_i - sum_j<i A_ij Z_j, by blocks of rows and a vector of columns in
+// registers: first what the rows before the block give, then those of the block one after another.
 void TileOps::inverse(InverseUnitLowerOp op, Buffer to) {
   Buffer a = memory_.buffer_of(op.getSource());
-  int64_t vectors = to.stride / e_.lanes();
-  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
-    Values unit;
-    for (int64_t v = 0; v < vectors; ++v) {
-      Value column = e_.i64(v * e_.lanes());
-      Value up_to = e_.columns_up_to(column, i, false), below = e_.columns_up_to(column, i, true);
-      unit.push_back(
-          e_.select(below, e_.splat(0.f), e_.select(up_to, e_.splat(1.f), e_.splat(0.f))));
-    }
-    Values z = e_.loop(e_.i64(0), i, 1, unit, [&](Value j, const Values& acc) {
-      Value factor = e_.load(e_.at(a.pointer, e_.add(e_.mul(i, a.stride), j)));
-      Value minus = e_.splat(e_.builder().create<arith::NegFOp>(e_.loc(), factor));
-      Values next;
-      for (int64_t v = 0; v < vectors; ++v) {
-        Value index = e_.add(e_.mul(j, to.stride), v * e_.lanes());
-        next.push_back(e_.fma(minus, e_.load_vector(e_.at(to.pointer, index)), acc[v]));
+  auto rows_from = [&](Value first, int64_t count) {
+    // Of A, some rows below the block's first and some columns to the right of `column`.
+    auto minus_a = [&](Value column, int64_t i, int64_t j) {
+      Value start = e_.at(a.pointer, e_.add(e_.mul(first, a.stride), column));
+      Value factor = e_.load(e_.at(start, e_.i64(i * a.stride + j)));
+      return e_.splat(e_.builder().create<arith::NegFOp>(e_.loc(), factor));
+    };
+    e_.loop(e_.i64(0), e_.add(first, 1), e_.lanes(), [&](Value column) {
+      Value place = e_.at(to.pointer, e_.add(e_.mul(first, to.stride), column));
+      Values z;
+      for (int64_t i = 0; i < count; ++i)
+        z.push_back(e_.load_vector(e_.at(place, e_.i64(i * to.stride))));
+      z = e_.loop(column, first, 1, z, [&](Value j, Values sums) {
+        Value before = blocks_.load(to, j, column);
+        for (int64_t i = 0; i < count; ++i) sums[i] = e_.fma(minus_a(j, i, 0), before, sums[i]);
+        return sums;
+      });
+      for (int64_t j = 0; j < count; ++j) {
+        e_.store(z[j], e_.at(place, e_.i64(j * to.stride)));
+        for (int64_t i = j + 1; i < count; ++i) z[i] = e_.fma(minus_a(first, i, j), z[j], z[i]);
       }
-      return next;
     });
-    for (int64_t v = 0; v < vectors; ++v)
-      e_.store(z[v], e_.at(to.pointer, e_.add(e_.mul(i, to.stride), v * e_.lanes())));
-  });
+  };
+  fill_zero(to);
+  e_.loop(e_.i64(0), e_.i64(to.rows * to.stride), to.stride + 1,
+          [&](Value at) { e_.store(e_.f32(1), e_.at(to.pointer, at)); });
+  int64_t whole = to.rows / e_.lanes() * e_.lanes();
+  e_.loop(e_.i64(0), e_.i64(whole), e_.lanes(), [&](Value i) { rows_from(i, e_.lanes()); });
+  if (whole < to.rows) rows_from(e_.i64(whole), to.rows - whole);
 }
 
 // The sum of a vector's lanes, as a tree.
