@@ -278,7 +278,7 @@ class Kernel : public Memory {
       make_steps(*gate);
       return tile_ops_.running_product(op, steps(*gate), target);
     }
-    if (!is_fusible(op)) return tile_ops_.emit(op, target);
+    if (!is_fusible(op)) return tile_ops_.emit(op, target, prefetches_.share_of(op));
     evaluating = op->getResult(0);
     make(op->getResult(0), target);
     evaluating = Value();
@@ -318,20 +318,20 @@ class Kernel : public Memory {
     plan_workspace(loop, index);
   }
 
-  // What other loops left for the next chunk, maybe in another core's cache.
+  // What other loops left for the next chunk, maybe in another core's cache, and what goes there.
   void plan_workspace(const Loop& loop, size_t index) {
-    llvm::SetVector<Value> read;
-    for (mlir::Operation* op : loop.body)
-      for (Value operand : op->getOperands()) {
-        Value value = program_.origin(operand);
-        if (workspace_.contains(value) && program_.loop_of(value) != index) read.insert(value);
-      }
+    llvm::SetVector<Value> tiles;
+    for (mlir::Operation* op : loop.body) {
+      if (workspace_.contains(op->getResult(0))) tiles.insert(op->getResult(0));
+      for (Value operand : op->getOperands())
+        if (Value value = program_.origin(operand); workspace_.contains(value)) tiles.insert(value);
+    }
     Value chunk = e_.at(workspace_chunk_,
                         e_.i64(loop.order == Order::reverse ? -workspace_used_ : workspace_used_));
-    for (Value value : read) {
+    for (Value value : tiles) {
       int64_t columns = (scratch_.floats_of(tile_of(value)) + chunk_ - 1) / chunk_;
       prefetches_.add(e_.at(chunk, e_.i64(workspace_.lookup(value))), e_.i64(columns), columns,
-                      e_.builder().getF32Type(), false);
+                      e_.builder().getF32Type(), program_.loop_of(value) == index);
     }
   }
 

@@ -7,7 +7,9 @@ using mlir::Value;
 
 namespace {
 
-bool is_state_product(MatmulOp op) {
+bool is_state_product(mlir::Operation* any) {
+  auto op = llvm::dyn_cast<MatmulOp>(any);
+  if (!op) return false;
   auto is_state = [](Value value) {
     return has_axis(value.getType(), Axis::key) && has_axis(value.getType(), Axis::value);
   };
@@ -19,21 +21,25 @@ bool is_state_product(MatmulOp op) {
 void Prefetches::start(const Loop& loop, int64_t chunk) {
   rows_.clear();
   chunk_ = chunk;
-  products_ = done_ = 0;
-  for (mlir::Operation* op : loop.body)
-    if (auto product = llvm::dyn_cast<MatmulOp>(op)) products_ += is_state_product(product);
+  takers_ = done_ = 0;
+  has_state_ = llvm::any_of(loop.body, is_state_product);
+  for (mlir::Operation* op : loop.body) takers_ += takes(op);
 }
 
 void Prefetches::add(Value first_row, Value step, int64_t columns, mlir::Type type, bool write) {
   rows_.push_back({first_row, step, columns, type, write});
 }
 
+bool Prefetches::takes(mlir::Operation* op) const {
+  return has_state_ ? is_state_product(op) : llvm::isa<DecayDotOp>(op);
+}
+
 // The last product of a turn is the update, whose turns are short and many: it takes half.
-TurnHook Prefetches::share_of(MatmulOp op) {
-  if (!is_state_product(op) || rows_.empty() || products_ == 0) return {};
+TurnHook Prefetches::share_of(mlir::Operation* op) {
+  if (!takes(op) || rows_.empty() || takers_ == 0) return {};
   int64_t first = done_, share = chunk_ - done_;
-  if (products_ > 1) share /= products_ + 1;
-  --products_;
+  if (takers_ > 1) share /= takers_ + 1;
+  --takers_;
   done_ += share;
   return [this, first, share](Value turn, int64_t turns) {
     constexpr int64_t kLine = 64, kSecondCache = 2, kData = 1;

@@ -1,6 +1,7 @@
 // Rows of the caller's memory that the next turn starts with. Heads lie between the tokens of one,
-// so the processor does not guess them. They are asked for while products with the state are made,
-// a few lines at a time: all at once they would wait for each other, and for the tables of pages.
+// so the processor does not guess them. They are asked for while products with the state are made
+// (or scores under decay, in a loop without such products), a few lines at a time: all at once they
+// would wait for each other, and for the tables of pages.
 #pragma once
 
 #include "compiler/cpu/blocks.h"
@@ -15,8 +16,8 @@ class Prefetches {
   void start(const Loop& loop, int64_t chunk);
   // The next turn reads (or writes) rows from here on.
   void add(mlir::Value first_row, mlir::Value step, int64_t columns, mlir::Type type, bool write);
-  // The share of them that is asked for in the turns of this product's loop.
-  TurnHook share_of(chunk::MatmulOp op);
+  // The share of them that is asked for in the turns of this op's loop.
+  TurnHook share_of(mlir::Operation* op);
 
  private:
   struct Rows {
@@ -25,10 +26,13 @@ class Prefetches {
     mlir::Type type;
     bool write;
   };
+  bool takes(mlir::Operation* op) const;
+
   Emitter& e_;
   std::vector<Rows> rows_;
   int64_t chunk_ = 0;
-  int64_t products_ = 0, done_ = 0;  // products left, rows done in this turn
+  bool has_state_ = false;         // products with it
+  int64_t takers_ = 0, done_ = 0;  // ops left that take a share, rows done in this turn
 };
 
 }  // namespace linnet::cpu

@@ -113,12 +113,12 @@ void TileOps::emit_some_rows(Value value, Buffer to, Value first_row, int64_t ro
     emit_across(value, to, e_.add(first_row, rows / high * high), rows % high, std::nullopt);
 }
 
-void TileOps::emit(mlir::Operation* op, Buffer to) {
+void TileOps::emit(mlir::Operation* op, Buffer to, const TurnHook& during) {
   llvm::TypeSwitch<mlir::Operation*>(op)
       .Case<CumsumOp>([&](CumsumOp o) { cumsum(o, to); })
       .Case<ReduceOp>([&](ReduceOp o) { reduce(o, to); })
       .Case<InverseUnitLowerOp>([&](InverseUnitLowerOp o) { inverse(o, to); })
-      .Case<DecayDotOp>([&](DecayDotOp o) { decay_dot(o, to); })
+      .Case<DecayDotOp>([&](DecayDotOp o) { decay_dot(o, to, during); })
       .Case<DecayApplyOp>([&](DecayApplyOp o) { decay_apply(o, to); })
       .Default([](mlir::Operation* o) {
         throw InternalError(fmt::format("cpu: no code for {}", o->getName().getStringRef().str()));
@@ -402,12 +402,13 @@ Value TileOps::decay_between(Buffer rows, Buffer columns, Value i, Value j, Valu
 }
 
 // E3: every pair of rows and columns under the triangle, one exponential a channel.
-void TileOps::decay_dot(DecayDotOp op, Buffer to) {
+void TileOps::decay_dot(DecayDotOp op, Buffer to, const TurnHook& during) {
   if (stepwise_gate(op)) {
     fill_zero(to);
     Buffer columns = memory_.buffer_of(op.getRhs());
     int64_t group = (e_.lanes() == 16 ? 16 : 8) * e_.lanes();  // stays in registers
     return e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+      if (during) during(i, to.rows);
       for (int64_t first = 0; first < columns.stride; first += group) {
         Values row;
         for (int64_t c = first; c < std::min(first + group, columns.stride); c += e_.lanes())

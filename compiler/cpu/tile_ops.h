@@ -55,7 +55,7 @@ class TileOps {
   // token's gate.
   std::pair<bool, bool> sees_before(mlir::Operation* op);
   // Any other op.
-  void emit(mlir::Operation* op, Buffer to);
+  void emit(mlir::Operation* op, Buffer to, const TurnHook& during = {});
 
  private:
   static constexpr int64_t kRowVectors = 8;  // of a row in registers, when rows are taken whole
@@ -68,7 +68,7 @@ class TileOps {
   void cumsum(chunk::CumsumOp op, Buffer to);
   void reduce(chunk::ReduceOp op, Buffer to);
   void inverse(chunk::InverseUnitLowerOp op, Buffer to);
-  void decay_dot(chunk::DecayDotOp op, Buffer to);
+  void decay_dot(chunk::DecayDotOp op, Buffer to, const TurnHook& during);
   void decay_apply(chunk::DecayApplyOp op, Buffer to);
   void decay_apply_stepwise(chunk::DecayApplyOp op, Buffer to);
   mlir::Value total(mlir::Value vector);
