@@ -318,13 +318,17 @@ class Kernel : public Memory {
     plan_workspace(loop, index);
   }
 
-  // What other loops left for the next chunk, maybe in another core's cache, and what goes there.
+  // What other loops left for the next chunk, maybe in another core's cache; and what a loop that
+  // carries nothing, of which threads take parts, leaves there.
   void plan_workspace(const Loop& loop, size_t index) {
     llvm::SetVector<Value> tiles;
     for (mlir::Operation* op : loop.body) {
-      if (workspace_.contains(op->getResult(0))) tiles.insert(op->getResult(0));
+      if (loop.carried().empty() && workspace_.contains(op->getResult(0)))
+        tiles.insert(op->getResult(0));
       for (Value operand : op->getOperands())
-        if (Value value = program_.origin(operand); workspace_.contains(value)) tiles.insert(value);
+        if (Value value = program_.origin(operand);
+            workspace_.contains(value) && program_.loop_of(value) != index)
+          tiles.insert(value);
     }
     Value chunk = e_.at(workspace_chunk_,
                         e_.i64(loop.order == Order::reverse ? -workspace_used_ : workspace_used_));
