@@ -52,6 +52,9 @@ class Search {
       plain.chunk = t.schedule.chunk;
       (plain == t.schedule ? anchors : rest).push_back(t.rank);
     }
+    // From a default that may not win there may be no way by single fields to what may.
+    if (!options_.default_may_win && anchors.size() == 1 && !rest.empty())
+      anchors.push_back(rest.front());
     if (!measure_all(anchors, kFirstRuns, kSurveyShare) || !descend()) return false;
     if (!measurer_.is_noisy()) return true;
     auto anchor_of = [&](size_t i) {

@@ -141,6 +141,12 @@ TEST_CASE("search: a default that may not win is still what others are held agai
   result = search(two, times, nullptr, {.default_may_win = false});
   CHECK(result.best.schedule == Schedule{.chunk = 32});
   CHECK(result.best.ratio == 2);
+  // Also where all others are more than one field apart from it.
+  const Schedule far{.chunk = 32, .warps = 4}, farther{.chunk = 32, .warps = 4, .value_block = 32};
+  MadeUp exact([&](const Schedule& s) { return s == far ? 3 : s == farther ? 2 : 1; });
+  exact.noisy = false;
+  result = search({space()[0], far, farther}, exact, nullptr, {.default_may_win = false});
+  CHECK(result.best.schedule == farther);
 }
 
 TEST_CASE("search: a budget ends it, with the plain chunks measured first") {
