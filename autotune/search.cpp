@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "linnet/error.h"
 
@@ -18,6 +19,7 @@ constexpr size_t kFinalists = 12;  // at most, after the survey
 constexpr int kRounds = 3;
 constexpr int kMoreRounds = 6;  // of those that are left, while noise could decide between them
 constexpr double kSurveyShare = 0.5;  // of the budget
+constexpr double kNear = 1.2;         // a chunk that takes longer is not looked at closely
 constexpr double kMostNoise = 0.1;    // beyond it a difference counts, noise or not
 
 class Search {
@@ -43,8 +45,8 @@ class Search {
 
  private:
   // The default and the plain chunks, then the neighbours of the best (one field apart) until none
-  // is better. A model's answers are worth no more than that; where times are measured the rest
-  // follows, what has the better plain chunk first.
+  // is better. A model is also asked about those of other chunks that are not far behind, and no
+  // more; where times are measured the rest follows, what has the better plain chunk first.
   bool survey() {
     std::vector<size_t> anchors, rest;
     for (const Trial& t : trials_) {
@@ -55,8 +57,15 @@ class Search {
     // From a default that may not win there may be no way by single fields to what may.
     if (!options_.default_may_win && anchors.size() == 1 && !rest.empty())
       anchors.push_back(rest.front());
-    if (!measure_all(anchors, kFirstRuns, kSurveyShare) || !descend()) return false;
-    if (!measurer_.is_noisy()) return true;
+    if (!measure_all(anchors, kFirstRuns, kSurveyShare)) return false;
+    if (!measurer_.is_noisy()) {
+      const double near = kNear * trials_[ranked().front()].ratio;
+      for (size_t a : anchors)
+        if (trials_[a].runs > 0 && trials_[a].ratio <= near && !descend(trials_[a].schedule.chunk))
+          return false;
+      return descend();
+    }
+    if (!descend()) return false;
     auto anchor_of = [&](size_t i) {
       for (size_t a : anchors)
         if (trials_[a].schedule.chunk == trials_[i].schedule.chunk && trials_[a].runs > 0)
@@ -69,14 +78,17 @@ class Search {
     return measure_all(rest, kFirstRuns, kSurveyShare);
   }
 
-  bool descend() {
+  // From the best, or from the best of a chunk and within it.
+  bool descend(std::optional<int64_t> chunk = std::nullopt) {
     for (;;) {
       // In noise what looks best is followed, tie or not: the finals decide.
-      size_t from = measurer_.is_noisy() ? ranked().front() : winner();
+      size_t from = measurer_.is_noisy() ? ranked().front() : winner(chunk);
       const Schedule& best = trials_[from].schedule;
       std::vector<size_t> neighbours;
       for (const Trial& t : trials_)
-        if (!is_known(t.rank) && best.fields_apart(t.schedule) == 1) neighbours.push_back(t.rank);
+        if (!is_known(t.rank) && best.fields_apart(t.schedule) == 1 &&
+            (!chunk || t.schedule.chunk == *chunk))
+          neighbours.push_back(t.rank);
       if (neighbours.empty()) return true;
       if (!measure_all(neighbours, kFirstRuns, kSurveyShare)) return false;
     }
@@ -151,9 +163,11 @@ class Search {
     return trials_[left[1]].ratio > trials_[left[0]].ratio * (1 + margin);
   }
 
-  // Among those that had as many runs as the best, the first of the space within a tie of it.
-  size_t winner() const {
+  // Among those (of a chunk) that had as many runs as the best, the first of the space within a tie
+  // of it.
+  size_t winner(std::optional<int64_t> chunk = std::nullopt) const {
     std::vector<size_t> order = ranked();
+    if (chunk) std::erase_if(order, [&](size_t i) { return trials_[i].schedule.chunk != *chunk; });
     if (!options_.default_may_win && order.size() > 1) std::erase(order, 0);
     int most = 0;
     for (size_t i : order) most = std::max(most, i == 0 ? 0 : trials_[i].runs);

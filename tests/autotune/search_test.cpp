@@ -125,12 +125,20 @@ TEST_CASE("search: without noise it walks to better neighbours and asks about no
   CHECK(result.best.schedule == bottom);
   CHECK(result.complete);
   CHECK(result.trials.size() < space().size() / 2);
-  // What is within a tie is not walked to: the default and its neighbours are all that is asked.
-  MadeUp flat([](const Schedule& s) { return s.chunk == 64 ? 0.99 : 1; });
+  // What is within a tie is not walked to: of each chunk that is near, the plain one and its
+  // neighbours are all that is asked.
+  MadeUp flat([](const Schedule& s) { return s.chunk == 64 ? 0.99 : s.chunk == 1 ? 3 : 1; });
   flat.noisy = false;
   result = search(space(), flat, nullptr, {});
   CHECK(result.best.rank == 0);
-  CHECK(result.trials.size() == 1 + 3 + 3 + 2);
+  CHECK(result.trials.size() == 4 + 3 * (3 + 2));
+  // What is best may be far from the best plain chunk.
+  const Schedule away{.chunk = 32, .register_rows = 4, .register_vectors = 1};
+  MadeUp two([&](const Schedule& s) {
+    return s.chunk == 32 ? 0.7 + 0.2 * away.fields_apart(s) : s.chunk == 16 ? 1 : 2;
+  });
+  two.noisy = false;
+  CHECK(search(space(), two, nullptr, {}).best.schedule == away);
 }
 
 TEST_CASE("search: a default that may not win is still what others are held against") {
