@@ -59,7 +59,8 @@ int64_t CpuCall::row_of(const KernelArgument& argument) const {
 
 CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
     : op_(op), binding_(binding), pool_(*op.pool_), arguments_(op.main_->kernel.arguments) {
-  grouped_ = op.has_grouped_outputs_ && binding.heads != binding.value_heads;
+  group_ = binding.value_heads / binding.heads;
+  grouped_ = op.has_grouped_outputs_ && group_ != 1;
   for (int64_t s = 0; s < binding.sequences; ++s) {
     Kernels& kernels = kernels_for(s);
     if (!kernels.whole) load(kernels, length_of(binding.length(s)));
@@ -256,20 +257,20 @@ void CpuCall::bind_token(int64_t* slot, const LoadedKernel& kernel, size_t i, co
                          int worker) {
   const KernelArgument& a = kernel.kernel.arguments[i];
   const BoundTensor& tensor = binding_[i];
-  int64_t row = row_of(a), group = binding_.value_heads / binding_.heads;
   if (!tensor.data) {  // an output nobody wants
     slot[0] = std::bit_cast<int64_t>(memory_ + dumps_ + worker * dump_bytes_);
     slot[1] = 0;
   } else if (a.is_output && a.key_heads && grouped_) {
     int64_t at = (binding_.first_token(part.sequence) + part.first) * binding_.value_heads;
+    int64_t row = row_of(a);
     slot[0] = std::bit_cast<int64_t>(memory_ + partial_[i] + (at + part.head) * row * 4);
     slot[1] = binding_.value_heads * row;
   } else {
     int64_t at = binding_.is_batch() ? part.sequence * tensor.batch_step
                                      : binding_.first_token(part.sequence) * tensor.row_step;
     at += part.first * tensor.row_step;
-    at += (a.key_heads ? part.head / group : part.head) * tensor.head_step;
-    if (has_values(a)) at += part.block * kernel.kernel.value_block;
+    at += (a.key_heads && group_ > 1 ? part.head / group_ : part.head) * tensor.head_step;
+    if (part.block > 0 && has_values(a)) at += part.block * kernel.kernel.value_block;
     slot[0] = std::bit_cast<int64_t>(tensor.data + at * size_of(a.storage));
     slot[1] = tensor.row_step;
   }
@@ -347,7 +348,6 @@ void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, f
 // Gradients of what several value heads share, always added in the same order.
 void CpuCall::sum_heads() {
   constexpr int64_t kTokens = 64;
-  int64_t group = binding_.value_heads / binding_.heads;
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const KernelArgument& a = arguments_[i];
     const BoundTensor& to = binding_[i];
@@ -361,10 +361,10 @@ void CpuCall::sum_heads() {
                            ? t / per_sequence * to.batch_step + t % per_sequence * to.row_step
                            : t * to.row_step;
           char* out = to.data + (at + h * to.head_step) * size_of(a.result);
-          const float* from = partial + (t * binding_.value_heads + h * group) * row;
+          const float* from = partial + (t * binding_.value_heads + h * group_) * row;
           for (int64_t d = 0; d < row; ++d) {
             float sum = from[d];
-            for (int64_t g = 1; g < group; ++g) sum += from[g * row + d];
+            for (int64_t g = 1; g < group_; ++g) sum += from[g * row + d];
             store(sum, out + d * size_of(a.result), a.result);
           }
         }

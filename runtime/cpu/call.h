@@ -58,6 +58,7 @@ class CpuCall {
   Pool& pool_;
   const std::vector<KernelArgument>& arguments_;
   std::array<Kernels, 3> kernels_;  // by Length; null if there is no such sequence
+  int64_t group_ = 1;               // value heads of each key head
   bool grouped_ = false, any_split_ = false;
   // Offsets in the workspace.
   size_t bytes_ = 0, zeros_ = 0, constants_ = 0, dumps_ = 0, dump_bytes_ = 0, scratch_ = 0,
