@@ -177,8 +177,8 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
       to = std::min(depth, *block.known_row + block.rows);
   }
   auto step = [&](Value k, Values acc) {
-    Values right_vectors;
-    for (int64_t v = 0; v < block.vectors; ++v)
+    Values right_vectors = held_.lookup(right);
+    for (int64_t v = right_vectors.size(); v < block.vectors; ++v)
       right_vectors.push_back(
           e_.load_vector(e_.at(b.pointer, e_.add(row_start(b, k), column(block, v)))));
     for (int64_t i = 0; i < block.rows; ++i) {

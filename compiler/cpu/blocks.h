@@ -66,6 +66,13 @@ class BlockEvaluator {
   // The fused products under a value, the value itself included.
   void for_each_product(mlir::Value value, llvm::function_ref<void(chunk::MatmulOp)> call);
 
+  // A tile of one row stays in registers: products from the right with it read no memory.
+  void hold(mlir::Value tile, int64_t vectors) {
+    Values row = evaluate(tile, {e_.i64(0), e_.i64(0), 1, vectors, std::nullopt});
+    held_[program_.origin(tile)] = row;
+  }
+  void let_go() { held_.clear(); }
+
  private:
   Values load(mlir::Value value, const Block& block);
   Values load_broadcast(chunk::BroadcastOp op, const Block& block);
@@ -84,6 +91,7 @@ class BlockEvaluator {
   Emitter& e_;
   const TileProgram& program_;
   Memory& memory_;
+  llvm::DenseMap<mlir::Value, Values> held_;
 };
 
 }  // namespace linnet::cpu

@@ -196,7 +196,16 @@ void Walk::by_rows() {
     if (even < state_.rows) add_rows({e_.i64(even)});
   }
   follow(all);
+  // What all rows are updated with stays in registers, too.
+  if (e_.lanes() == 16 && all.vectors <= 8) {
+    MatmulOp product;
+    memory_.evaluating = next;
+    blocks_.for_each_product(next, [&](MatmulOp op) { product = op; });
+    memory_.evaluating = Value();
+    if (product && !product.getTransposeRhs()) blocks_.hold(product.getRhs(), all.vectors);
+  }
   e_.loop(none, rows, 1, [&](Value row) { update(row, all); });
+  blocks_.let_go();
 }
 
 void Walk::by_columns() {
