@@ -164,6 +164,7 @@ Values BlockEvaluator::sum(mlir::Operation* op, bool subtract, const Block& bloc
 // what is known zero.
 Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const Block& block) {
   constexpr int64_t kChains = 4;
+  if (is_product_of_rows(op)) return add_dots(op, negate, sums, block);
   Value left = program_.origin(op.getLhs()), right = program_.origin(op.getRhs());
   Buffer a = memory_.buffer_of(left);
   Buffer b = op.getTransposeRhs() ? memory_.transposed(right) : memory_.buffer_of(right);
@@ -208,6 +209,27 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     from = whole;
   }
   return e_.loop_by_two(from, to, sums, step);
+}
+
+// Of one token: rows times a row, one number each.
+Values BlockEvaluator::add_dots(MatmulOp op, bool negate, Values sums, const Block& block) {
+  Buffer a = memory_.buffer_of(op.getLhs()), b = memory_.buffer_of(op.getRhs());
+  for (int64_t i = 0; i < block.rows; ++i) {
+    Value dot = e_.splat(0.f);
+    for (int64_t at = 0; at < a.columns; at += e_.lanes()) {
+      Value x = load(a, row(block, i), e_.i64(at));
+      if (at + e_.lanes() > a.columns)
+        x = e_.select(e_.columns_up_to(e_.i64(at), e_.i64(a.columns), true), x, e_.splat(0.f));
+      dot = e_.fma(x, load(b, e_.i64(0), e_.i64(at)), dot);
+    }
+    Value number = e_.splat(e_.builder().create<mlir::vector::ReductionOp>(
+        e_.loc(), mlir::vector::CombiningKind::ADD, dot, arith::FastMathFlags::reassoc));
+    for (int64_t v = 0; v < block.vectors; ++v) {
+      Value& sum = sums[i * block.vectors + v];
+      sum = negate ? e_.fsub(sum, number) : e_.fadd(sum, number);
+    }
+  }
+  return sums;
 }
 
 Values BlockEvaluator::decay_mask(DecayMaskOp op, const Block& block) {

@@ -66,6 +66,12 @@ class BlockEvaluator {
   // The fused products under a value, the value itself included.
   void for_each_product(mlir::Value value, llvm::function_ref<void(chunk::MatmulOp)> call);
 
+  // A product with the transpose of a single row, which need not be made.
+  static bool is_product_of_rows(chunk::MatmulOp op) {
+    return op.getTransposeRhs() && !op.getTransposeLhs() &&
+           chunk::tile_of(op.getRhs()).getDimSize(0) == 1;
+  }
+
   // A tile of one row stays in registers: products from the right with it read no memory.
   void hold(mlir::Value tile, int64_t vectors) {
     Values row = evaluate(tile, {e_.i64(0), e_.i64(0), 1, vectors, std::nullopt});
@@ -80,6 +86,7 @@ class BlockEvaluator {
   Values compute(mlir::Operation* op, const Block& block);
   Values sum(mlir::Operation* op, bool subtract, const Block& block);
   Values accumulate(chunk::MatmulOp op, bool negate, Values sums, const Block& block);
+  Values add_dots(chunk::MatmulOp op, bool negate, Values sums, const Block& block);
   Values decay_mask(chunk::DecayMaskOp op, const Block& block);
   Values elementwise(mlir::Operation* op, const Block& block);
   mlir::Value row(const Block& block, int64_t i) { return e_.add(block.first_row, i); }

@@ -105,7 +105,8 @@ class Kernel : public Memory {
     TurnHook during;
     if (!in_memory(value))
       blocks_.for_each_product(value, [&](MatmulOp matmul) {
-        if (matmul.getTransposeRhs()) make_transposed(matmul.getRhs());
+        if (matmul.getTransposeRhs() && !BlockEvaluator::is_product_of_rows(matmul))
+          make_transposed(matmul.getRhs());
         triangular |= program_.is_lower_triangular(matmul.getLhs());
         if (!during) during = prefetches_.share_of(matmul);
       });
