@@ -217,13 +217,15 @@ Values BlockEvaluator::add_dots(MatmulOp op, bool negate, Values sums, const Blo
   for (int64_t i = 0; i < block.rows; ++i) {
     Value dot = e_.splat(0.f);
     for (int64_t at = 0; at < a.columns; at += e_.lanes()) {
-      Value x = load(a, row(block, i), e_.i64(at));
-      if (at + e_.lanes() > a.columns)
-        x = e_.select(e_.columns_up_to(e_.i64(at), e_.i64(a.columns), true), x, e_.splat(0.f));
-      dot = e_.fma(x, load(b, e_.i64(0), e_.i64(at)), dot);
+      Value x = load(a, row(block, i), e_.i64(at)), y = load(b, e_.i64(0), e_.i64(at));
+      if (at + e_.lanes() > a.columns) {  // beyond them may be anything
+        Value there = e_.columns_up_to(e_.i64(at), e_.i64(a.columns), true);
+        x = e_.select(there, x, e_.splat(0.f));
+        y = e_.select(there, y, e_.splat(0.f));
+      }
+      dot = e_.fma(x, y, dot);
     }
-    Value number = e_.splat(e_.builder().create<mlir::vector::ReductionOp>(
-        e_.loc(), mlir::vector::CombiningKind::ADD, dot, arith::FastMathFlags::reassoc));
+    Value number = e_.splat(e_.total(dot));
     for (int64_t v = 0; v < block.vectors; ++v) {
       Value& sum = sums[i * block.vectors + v];
       sum = negate ? e_.fsub(sum, number) : e_.fadd(sum, number);

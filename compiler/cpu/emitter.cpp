@@ -65,6 +65,10 @@ std::pair<Value, Value> Emitter::exchange(Value a, Value b, int64_t half) {
           b_.create<mlir::vector::ShuffleOp>(loc(), a, b, high)};
 }
 
+Value Emitter::total(Value vector) {
+  return b_.create<mlir::vector::ReductionOp>(loc(), mlir::vector::CombiningKind::ADD, vector,
+                                              arith::FastMathFlags::reassoc);
+}
 Value Emitter::columns_up_to(Value first_column, Value row, bool below) {
   Value limit = b_.create<arith::TruncIOp>(loc(), b_.getI32Type(), sub(row, first_column));
   Value limits = b_.create<mlir::vector::SplatOp>(loc(), limit, int_vector_type());

@@ -41,6 +41,7 @@ class Emitter {
   mlir::Value fmul(mlir::Value a, mlir::Value b);
   mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c);
   mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b);
+  mlir::Value total(mlir::Value vector);  // the sum of its lanes, as a tree
   // Two rows of a block to be transposed: parts of `half` lanes change places across the diagonal.
   std::pair<mlir::Value, mlir::Value> exchange(mlir::Value a, mlir::Value b, int64_t half);
   // Lanes whose column is at most (below: less than) the row.

@@ -180,11 +180,11 @@ void TileOps::reduce(ReduceOp op, Buffer to) {
     Values sum = e_.loop(
         e_.i64(0), e_.i64(rows), 1, {e_.splat(0.f)},
         [&](Value i, const Values& acc) -> Values { return {e_.fadd(acc[0], row_sum(i))}; });
-    e_.store(total(sum[0]), to.pointer);
+    e_.store(e_.total(sum[0]), to.pointer);
     return;
   }
   e_.loop(e_.i64(0), e_.i64(rows), 1,
-          [&](Value i) { e_.store(total(row_sum(i)), e_.at(to.pointer, i)); });
+          [&](Value i) { e_.store(e_.total(row_sum(i)), e_.at(to.pointer, i)); });
 }
 
 // Forward substitution, Z_i = e_i - sum_j<i A_ij Z_j, by blocks of rows and a vector of columns in
@@ -220,12 +220,6 @@ void TileOps::inverse(InverseUnitLowerOp op, Buffer to) {
   int64_t whole = to.rows / e_.lanes() * e_.lanes();
   e_.loop(e_.i64(0), e_.i64(whole), e_.lanes(), [&](Value i) { rows_from(i, e_.lanes()); });
   if (whole < to.rows) rows_from(e_.i64(whole), to.rows - whole);
-}
-
-// The sum of a vector's lanes, as a tree.
-Value TileOps::total(Value vector) {
-  return e_.builder().create<mlir::vector::ReductionOp>(e_.loc(), mlir::vector::CombiningKind::ADD,
-                                                        vector, arith::FastMathFlags::reassoc);
 }
 
 void TileOps::exp_of(Value gate, Buffer to) {
@@ -339,7 +333,7 @@ void TileOps::walk_along_row(DecayDotOp op, Buffer b, Buffer to, Value i, Value 
     Value sum = e_.fmul(decayed[0], load(b, j, 0));
     for (size_t v = 1; v < row.size(); ++v) sum = e_.fma(decayed[v], load(b, j, v), sum);
     Value place = e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j));
-    Value score = total(sum);
+    Value score = e_.total(sum);
     if (add) score = e_.fadd(score, e_.load(place));
     e_.store(score, place);
     // The step to column j - 1; at the first column it goes nowhere.
@@ -429,7 +423,7 @@ void TileOps::decay_dot(DecayDotOp op, Buffer to, const TurnHook& during) {
                     Value x = blocks_.load(a, i, d), y = blocks_.load(b, j, d);
                     return {e_.fma(e_.fmul(x, y), decay_between(rows, columns, i, j, d), acc[0])};
                   });
-      e_.store(total(sum[0]), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j)));
+      e_.store(e_.total(sum[0]), e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j)));
     });
   });
 }

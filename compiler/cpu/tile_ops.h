@@ -71,7 +71,6 @@ class TileOps {
   void decay_dot(chunk::DecayDotOp op, Buffer to, const TurnHook& during);
   void decay_apply(chunk::DecayApplyOp op, Buffer to);
   void decay_apply_stepwise(chunk::DecayApplyOp op, Buffer to);
-  mlir::Value total(mlir::Value vector);
   // exp(rows_i - columns_j) of one vector of channels.
   mlir::Value decay_between(Buffer rows, Buffer columns, mlir::Value i, mlir::Value j,
                             mlir::Value d);
