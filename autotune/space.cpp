@@ -97,13 +97,9 @@ std::vector<Schedule> gpu_product(const Problem& problem, Direction direction) {
 
 std::string why_not_on_cpu(const Schedule& s, const Problem& p, const Limits& limits) {
   if (s.chunk == 1) return "";
-  // A block's sums, a row of the factor they are made of, and the number it is multiplied by. The
-  // default block is asked about everywhere: it is what others are held against.
-  const Schedule standard;
+  // A block's sums, a row of the factor they are made of, and the number it is multiplied by.
   int64_t needs = s.register_rows * s.register_vectors + s.register_vectors + 1;
-  bool is_standard =
-      s.register_rows == standard.register_rows && s.register_vectors == standard.register_vectors;
-  if (needs > limits.vector_registers && !is_standard)
+  if (needs > limits.vector_registers)
     return fmt::format("{} vector registers, there are {}", needs, limits.vector_registers);
   int64_t bytes = 4 * (p.key_dim * p.value_dim + s.chunk * (4 * p.key_dim + 3 * p.value_dim));
   if (bytes > limits.second_cache_bytes)

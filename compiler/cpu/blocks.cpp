@@ -67,7 +67,7 @@ Values BlockEvaluator::load_broadcast(BroadcastOp op, const Block& block) {
   }
   Value pointer = memory_.buffer_of(source).pointer;
   if (tile_of(source).getRank() == 0) return load_view(pointer, 0, 0, block);
-  bool over_rows = llvm::is_contained(op.getDims(), 0);
+  bool over_rows = llvm::is_contained(op.getDims(), block.across ? 1 : 0);
   return over_rows ? load_view(pointer, 0, 1, block) : load_view(pointer, 1, 0, block);
 }
 
@@ -166,9 +166,13 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
   constexpr int64_t kChains = 4;
   if (is_product_of_rows(op)) return add_dots(op, negate, sums, block);
   Value left = program_.origin(op.getLhs()), right = program_.origin(op.getRhs());
+  bool transposed = op.getTransposeLhs(), right_transposed = op.getTransposeRhs();
+  if (block.across) {
+    std::swap(left, right);
+    transposed = !std::exchange(right_transposed, !transposed);
+  }
   Buffer a = memory_.buffer_of(left);
-  Buffer b = op.getTransposeRhs() ? memory_.transposed(right) : memory_.buffer_of(right);
-  bool transposed = op.getTransposeLhs();
+  Buffer b = right_transposed ? memory_.transposed(right) : memory_.buffer_of(right);
   int64_t depth = tile_of(left).getDimSize(transposed ? 0 : 1);
   int64_t from = 0, to = depth;
   if (block.known_row && program_.is_lower_triangular(left)) {

@@ -42,6 +42,7 @@ struct Block {
   mlir::Value first_row, first_column;
   int64_t rows, vectors;
   std::optional<int64_t> known_row;  // first_row, where it is known when the code is written
+  bool across = false;               // a block of the transposed value
 };
 
 class BlockEvaluator {

@@ -69,6 +69,14 @@ Value Emitter::total(Value vector) {
   return b_.create<mlir::vector::ReductionOp>(loc(), mlir::vector::CombiningKind::ADD, vector,
                                               arith::FastMathFlags::reassoc);
 }
+
+// By exchanging halves, quarters, ... between rows.
+void Emitter::transpose(Values& rows) {
+  for (int64_t half = lanes_ / 2; half > 0; half /= 2)
+    for (int64_t i = 0; i < lanes_; ++i)
+      if (!(i & half)) std::tie(rows[i], rows[i + half]) = exchange(rows[i], rows[i + half], half);
+}
+
 Value Emitter::columns_up_to(Value first_column, Value row, bool below) {
   Value limit = b_.create<arith::TruncIOp>(loc(), b_.getI32Type(), sub(row, first_column));
   Value limits = b_.create<mlir::vector::SplatOp>(loc(), limit, int_vector_type());
@@ -89,6 +97,10 @@ Value Emitter::load_vector(Value pointer) {
 }
 void Emitter::store(Value value, Value pointer) {
   b_.create<LLVM::StoreOp>(loc(), value, pointer, 2);
+}
+void Emitter::prefetch(Value pointer, bool write) {
+  constexpr int64_t kSecondCache = 2, kData = 1;
+  b_.create<LLVM::Prefetch>(loc(), pointer, write, kSecondCache, kData);
 }
 Value Emitter::load_int(Value pointer) {
   return b_.create<LLVM::LoadOp>(loc(), b_.getI64Type(), pointer, 8);

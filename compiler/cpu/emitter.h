@@ -42,8 +42,7 @@ class Emitter {
   mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c);
   mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b);
   mlir::Value total(mlir::Value vector);  // the sum of its lanes, as a tree
-  // Two rows of a block to be transposed: parts of `half` lanes change places across the diagonal.
-  std::pair<mlir::Value, mlir::Value> exchange(mlir::Value a, mlir::Value b, int64_t half);
+  void transpose(Values& rows);           // a square block, a vector a row
   // Lanes whose column is at most (below: less than) the row.
   mlir::Value columns_up_to(mlir::Value first_column, mlir::Value row, bool below);
 
@@ -53,6 +52,7 @@ class Emitter {
   mlir::Value load(mlir::Value pointer);
   mlir::Value load_vector(mlir::Value pointer);
   void store(mlir::Value value, mlir::Value pointer);
+  void prefetch(mlir::Value pointer, bool write = false);  // a line, into the second cache
   mlir::Value load_int(mlir::Value pointer);
   mlir::Value load_pointer(mlir::Value pointer);
 
@@ -84,6 +84,8 @@ class Emitter {
   mlir::Location loc() { return b_.getUnknownLoc(); }
 
  private:
+  // Two rows of a block to be transposed: parts of `half` lanes change places across the diagonal.
+  std::pair<mlir::Value, mlir::Value> exchange(mlir::Value a, mlir::Value b, int64_t half);
   mlir::Value constant(mlir::TypedAttr value);
   mlir::Value compare(mlir::arith::CmpFPredicate predicate, mlir::Value a, mlir::Value b);
   mlir::Value polynomial(mlir::Value x, llvm::ArrayRef<float> coefficients);

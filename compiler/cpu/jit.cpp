@@ -46,6 +46,7 @@ void read_features(Target& target, const llvm::MCSubtargetInfo& info) {
                  : info.checkFeatures("+avx512f")                ? 16
                  : info.checkFeatures("+avx2") && target.has_fma ? 8
                                                                  : 4;
+  target.vector_registers = !x86 || info.checkFeatures("+avx512f") ? 32 : 16;
   target.reads_rows_ahead = llvm::StringRef(target.cpu).starts_with("znver");
   bool dots = x86 && info.checkFeatures("+avx512bf16,+avx512bw");
   bool tiles = dots && info.checkFeatures("+amx-bf16,+amx-tile");

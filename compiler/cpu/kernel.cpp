@@ -36,7 +36,7 @@ class Kernel : public Memory {
       : program_(program),
         e_(builder, target),
         blocks_(e_, program, *this),
-        tile_ops_(e_, program, *this, blocks_),
+        tile_ops_(e_, target, program, *this, blocks_),
         scratch_(e_),
         prefetches_(e_),
         products_(e_, program, *this, blocks_, tile_ops_, scratch_, prefetches_,
@@ -78,14 +78,9 @@ class Kernel : public Memory {
   Buffer buffer_of(Value value) override {
     value = program_.origin(value);
     if (auto found = buffers_.find(value); found != buffers_.end()) return found->second;
-    if (auto row = value.getDefiningOp<RowOp>()) {
-      Buffer source = buffer_of(row.getSource());
-      bool vector = tile_of(row.getSource()).getRank() == 1;
-      int64_t offset = row.getIndex() * (vector ? 1 : source.stride);
-      return {e_.at(source.pointer, e_.i64(offset)), 1, vector ? 1 : source.columns, source.stride};
-    }
     if (auto at = workspace_.find(value); at != workspace_.end())
       return scratch_.shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(value));
+    if (auto row = value.getDefiningOp<RowOp>()) return row_in(row);
     throw InternalError(fmt::format("cpu: {} has no memory", name_of(value)));
   }
 
@@ -101,6 +96,9 @@ class Kernel : public Memory {
   void make(Value value, Buffer target) override {
     value = program_.origin(value);
     if (products_.emit(value, target)) return;
+    if (auto product = value.getDefiningOp<MatmulOp>();
+        product && !in_memory(value) && tile_ops_.is_better_across(product))
+      return make_across(product, target);
     bool triangular = false;
     TurnHook during;
     if (!in_memory(value))
@@ -132,6 +130,14 @@ class Kernel : public Memory {
           bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)), storage};
           i += 2;
         });
+  }
+
+  // A row where the tile it belongs to lies.
+  Buffer row_in(RowOp row) {
+    Buffer source = buffer_of(row.getSource());
+    bool vector = tile_of(row.getSource()).getRank() == 1;
+    int64_t offset = row.getIndex() * (vector ? 1 : source.stride);
+    return {e_.at(source.pointer, e_.i64(offset)), 1, vector ? 1 : source.columns, source.stride};
   }
 
   // Inputs that are the same for every chunk.
@@ -177,6 +183,10 @@ class Kernel : public Memory {
     const Bound& from = bound_[input.getName().str()];
     OutputOp last = final_state(loop);
     bool in_place = chunk_ == 1 && last && states_.can_lie_in_place(tile_of(argument), from);
+    if (in_place && memory_.state_v_first) {
+      auto step = token_step(loop);
+      in_place = step && step->can_walk_values();
+    }
     buffers_[argument] = in_place
                              ? states_.place(tile_of(argument), from, bound_[last.getName().str()])
                              : states_.load(tile_of(argument), from);
@@ -218,9 +228,12 @@ class Kernel : public Memory {
     made_.clear();
     Values next;
     for (Value value : loop.next()) next.push_back(program_.origin(value));
-    std::optional<TokenStep> step;
-    if (chunk_ == 1) step = TokenStep::of(loop, program_, blocks_);
-    if (step && !updates_in_place(loop, next[0])) step.reset();
+    std::optional<TokenStep> step = token_step(loop);
+    std::optional<NextState> ahead;
+    if (step) {
+      ahead.emplace(e_, blocks_, buffers_.lookup(loop.carried()[0]), walking(loop));
+      ahead->ask_between_ops();
+    }
     for (mlir::Operation* op : loop.body) {
       Value result = op->getResult(0);
       if (step && step->makes(op)) continue;
@@ -228,16 +241,32 @@ class Kernel : public Memory {
         keep(result, scratch_.place(result));
         emit_root(op, buffers_.lookup(result));
       }
-      if (program_.placement(result) == Placement::fused || llvm::isa<RowOp>(op)) continue;
+      if (auto row = llvm::dyn_cast<RowOp>(op)) {
+        if (workspace_.contains(result)) tile_ops_.copy(row_in(row), target_of(result));
+        continue;
+      }
+      if (program_.placement(result) == Placement::fused) continue;
       if (rows_.made_again.contains(result)) continue;
       if (llvm::is_contained(next, result) && updates_in_place(loop, result)) continue;
       if (products_.is_only_packed(result)) continue;
       emit_root(op, target_of(result));
+      if (ahead) ahead->ask_between_ops();
     }
-    if (step) step->emit(e_, *this, blocks_, scratch_, reads_rows_ahead_);
+    if (step) step->emit(e_, *this, blocks_, scratch_, *ahead, walking(loop));
     store_outputs(index, first);
     if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
+  }
+
+  std::optional<TokenStep> token_step(const Loop& loop) {
+    if (chunk_ > 1) return std::nullopt;
+    auto step = TokenStep::of(loop, program_, blocks_);
+    return step && updates_in_place(loop, program_.origin(loop.next()[0])) ? step : std::nullopt;
+  }
+
+  Walking walking(const Loop& loop) {
+    if (memory_.state_v_first && buffers_.lookup(loop.carried()[0]).step) return Walking::values;
+    return reads_rows_ahead_ ? Walking::rows : Walking::columns;
   }
 
   Buffer target_of(Value result) {
@@ -298,16 +327,26 @@ class Kernel : public Memory {
                      [&](Buffer to) { tile_ops_.transpose(from, to); });
   }
 
+  void make_across(MatmulOp product, Buffer target) {
+    make_transposed(product.getLhs());
+    Buffer across{{}, target.columns, target.rows, scratch_.padded(target.rows)};
+    across.pointer = scratch_.place(product, kTransposed, across.rows * across.stride);
+    tile_ops_.emit_blocks(product, across, false, prefetches_.share_of(product), true);
+    tile_ops_.transpose(across, target);
+  }
+
   // What the next turn starts with.
   void plan_prefetches(const Loop& loop, size_t index, Value first) {
     prefetches_.start(loop, chunk_);
-    if (chunk_ == 1) return;
     Value next = e_.add(first, loop.order == Order::reverse ? -chunk_ : chunk_);
     auto plan = [&](llvm::StringRef name, Tile type, bool write) {
       if (type.getRank() != 2) return;
       Bound& at = bound_[name.str()];
       mlir::Type number = e_.type_of(at.storage);
-      Value row = e_.at(at.pointer, e_.mul(next, at.step), number);
+      // Of single tokens few follow each other: the next head's row lies behind this one's.
+      Value offset =
+          chunk_ == 1 ? e_.add(e_.mul(first, at.step), type.getDimSize(1)) : e_.mul(next, at.step);
+      Value row = e_.at(at.pointer, offset, number);
       prefetches_.add(row, at.step, type.getDimSize(1), number, write);
     };
     for (auto input : program_.graph().getBody().getOps<InputOp>())
@@ -316,6 +355,7 @@ class Kernel : public Memory {
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       if (output.getScope() == Scope::token && program_.loop_of(output.getValue()) == index)
         plan(output.getName(), tile_of(output.getValue()), true);
+    if (chunk_ == 1) return prefetches_.ask_for_all();
     plan_workspace(loop, index);
   }
 

@@ -16,9 +16,9 @@ namespace {
 constexpr size_t kPage = 4096;
 
 // All sections one after another in one block that starts on a page.
-class Block : public llvm::RuntimeDyld::MemoryManager {
+class LinkMemory : public llvm::RuntimeDyld::MemoryManager {
  public:
-  explicit Block(size_t bytes) : storage_(bytes + kPage) {
+  explicit LinkMemory(size_t bytes) : storage_(bytes + kPage) {
     auto address = reinterpret_cast<uintptr_t>(storage_.data());
     base_ = reinterpret_cast<uint8_t*>((address + kPage - 1) / kPage * kPage);
   }
@@ -62,7 +62,7 @@ class NoSymbols : public llvm::LegacyJITSymbolResolver {
   std::string asked;
 };
 
-Image link_into(Block& block, const llvm::object::ObjectFile& object,
+Image link_into(LinkMemory& block, const llvm::object::ObjectFile& object,
                 const std::vector<std::string>& functions) {
   NoSymbols resolver;
   llvm::RuntimeDyld linker(block, resolver);
@@ -91,7 +91,7 @@ Image link(llvm::StringRef bytes, const std::vector<std::string>& functions) {
   if (!object) throw InternalError("cpu: " + llvm::toString(object.takeError()));
   // Two blocks at once lie at different addresses: code that is the same in both does not know
   // where it is.
-  Block here(2 * bytes.size() + 16 * kPage), there(2 * bytes.size() + 16 * kPage);
+  LinkMemory here(2 * bytes.size() + 16 * kPage), there(2 * bytes.size() + 16 * kPage);
   Image image = link_into(here, **object, functions), other = link_into(there, **object, functions);
   if (image.bytes != other.bytes)
     throw InternalError("cpu: the code depends on where it lies in memory");

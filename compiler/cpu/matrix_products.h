@@ -16,6 +16,7 @@ class MatrixProducts {
                  Prefetches& prefetches, NarrowUnit unit);
 
   bool is_mine(chunk::MatmulOp op);
+  bool has_unit() const { return unit_.is_there(); }
   bool use_tiles() const { return any_ && unit_.has_tiles(); }
   void start();
   void finish();

@@ -41,21 +41,53 @@ TurnHook Prefetches::share_of(mlir::Operation* op) {
   if (takers_ > 1) share /= takers_ + 1;
   --takers_;
   done_ += share;
-  return [this, first, share](Value turn, int64_t turns) {
-    constexpr int64_t kLine = 64, kSecondCache = 2, kData = 1;
-    for (const Rows& rows : rows_) {
-      int64_t numbers = kLine * 8 / rows.type.getIntOrFloatBitWidth();
-      int64_t lines = (rows.columns + numbers - 1) / numbers;
-      int64_t here = (share * lines + turns - 1) / turns;
-      for (int64_t n = 0; n < here; ++n) {
-        Value line = e_.add(e_.mul(turn, here), n), row = e_.divide(line, lines);
-        Value column = e_.mul(e_.sub(line, e_.mul(row, lines)), numbers);
-        Value index = e_.add(e_.mul(e_.add(row, first), rows.step), column);
-        e_.builder().create<mlir::LLVM::Prefetch>(e_.loc(), e_.at(rows.first, index, rows.type),
-                                                  rows.write, kSecondCache, kData);
-      }
+  return [this, first, share](Value turn, int64_t turns) { ask(first, share, turn, turns); };
+}
+
+void Prefetches::ask_for_all() { ask(0, chunk_, e_.i64(0), 1); }
+
+void Prefetches::ask(int64_t first, int64_t share, Value turn, int64_t turns) {
+  constexpr int64_t kLine = 64;
+  for (const Rows& rows : rows_) {
+    int64_t numbers = kLine * 8 / rows.type.getIntOrFloatBitWidth();
+    int64_t lines = (rows.columns + numbers - 1) / numbers;
+    int64_t here = (share * lines + turns - 1) / turns;
+    for (int64_t n = 0; n < here; ++n) {
+      Value line = e_.add(e_.mul(turn, here), n), row = e_.divide(line, lines);
+      Value column = e_.mul(e_.sub(line, e_.mul(row, lines)), numbers);
+      Value index = e_.add(e_.mul(e_.add(row, first), rows.step), column);
+      e_.prefetch(e_.at(rows.first, index, rows.type), rows.write);
     }
-  };
+  }
+}
+
+NextState::NextState(Emitter& emitter, BlockEvaluator& blocks, Buffer state, Walking walking)
+    : e_(emitter), rows_(state.rows) {
+  // It gains nothing where vectors are a line long: fewer instructions stand between the loads.
+  if (walking != Walking::rows || e_.lanes() == kLine) return;
+  start_ = e_.at(state.pointer, blocks.row_start(state, e_.i64(rows_)));
+  int64_t lines = (state.stride + kLine - 1) / kLine;
+  between_ = lines >= 4 ? 1 : 0;
+  multiplied_ = (lines + 1) / 2;
+  updated_ = lines - between_ - multiplied_;
+}
+
+void NextState::ask_up_to(int64_t end) {
+  end = std::min(end, rows_ * between_);
+  ask(e_.i64(0), asked_, end);
+  asked_ = end;
+}
+
+void NextState::ask_for_rows(const Turn& turn, int64_t before, int64_t per_row) {
+  if (per_row == 0) return;
+  int64_t lines = turn.rows * per_row, first = rows_ * between_ + before;
+  ask(e_.mul(turn.row, per_row * kLine), first + lines * turn.part / turn.parts,
+      first + lines * (turn.part + 1) / turn.parts);
+}
+
+void NextState::ask(Value from, int64_t first, int64_t end) {
+  for (int64_t line = first; line < end; ++line)
+    e_.prefetch(e_.at(start_, e_.add(from, line * kLine)));
 }
 
 }  // namespace linnet::cpu

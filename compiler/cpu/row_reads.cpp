@@ -27,7 +27,10 @@ RowReads::RowReads(const Loop& loop, const TileProgram& program, MatrixProducts&
            llvm::any_of(program.graph().getBody().getOps<OutputOp>(),
                         [&](OutputOp output) { return same(output.getValue()); });
   };
+  // Where vectors compute, narrow numbers are widened once, not wherever they are read.
   auto may_be_in_place = [&](InputOp input) {
+    if (input.getStorage().value_or(Precision::f32) != Precision::f32 && !products.has_unit())
+      return false;
     return input.getScope() == Scope::token && tile_of(input).getDimSize(1) % lanes == 0;
   };
   auto may_be_made_again = [&](mlir::Operation* op) {

@@ -24,8 +24,9 @@ Buffer States::load(Tile type, const Bound& from) {
 }
 
 void States::store(Buffer state, const Bound& to) {
-  Buffer lying = v_first_ ? flipped(state) : state;
-  if (v_first_) tile_ops_.transpose(state, lying);
+  bool flips = v_first_ && !state.step;
+  Buffer lying = flips ? flipped(state) : state;
+  if (flips) tile_ops_.transpose(state, lying);
   tile_ops_.store_rows(lying, to.pointer, to.step, to.storage, e_.i64(lying.rows));
 }
 
@@ -47,11 +48,13 @@ void States::keep(Buffer state, Value chunk) {
 }
 
 bool States::can_lie_in_place(Tile type, const Bound& from) const {
-  return !v_first_ && from.storage == Precision::f32 && type.getDimSize(1) % e_.lanes() == 0;
+  auto is_whole = [&](unsigned axis) { return type.getDimSize(axis) % e_.lanes() == 0; };
+  return from.storage == Precision::f32 && is_whole(1) && (!v_first_ || is_whole(0));
 }
 
 Buffer States::place(Tile type, const Bound& from, const Bound& to) {
   Buffer state = scratch_.shaped(to.pointer, type);
+  if (v_first_) state = {to.pointer, state.columns, state.rows, state.rows};
   state.step = to.step;
   auto& b = e_.builder();
   auto number = [&](Value pointer) -> Value {

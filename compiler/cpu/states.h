@@ -30,8 +30,8 @@ class States {
   // The state a chunk starts from, where the caller asked for states and this one is due.
   void keep(Buffer state, mlir::Value chunk);
 
-  // The plain recurrence updates the state where the caller wants it, if it lies there as it does
-  // here: nothing is copied but what starts elsewhere.
+  // The plain recurrence updates the state where the caller wants it, as it lies there: nothing is
+  // copied but what starts elsewhere.
   bool can_lie_in_place(chunk::Tile type, const Bound& from) const;
   Buffer place(chunk::Tile type, const Bound& from, const Bound& to);
 

@@ -33,8 +33,7 @@ void TileOps::add_to(Buffer from, Buffer to) {
   });
 }
 
-// Square blocks of whole vectors by exchanging halves, quarters, ... between rows; what is left
-// over one by one.
+// Square blocks of whole vectors in registers; what is left over one by one.
 void TileOps::transpose(Buffer from, Buffer to) {
   int64_t lanes = e_.lanes(), whole = from.rows / lanes * lanes;
   auto block = [&](Value row, Value column, int64_t columns) {
@@ -42,10 +41,7 @@ void TileOps::transpose(Buffer from, Buffer to) {
     for (int64_t i = 0; i < lanes; ++i)
       rows.push_back(
           e_.load_vector(e_.at(from.pointer, e_.add(e_.mul(e_.add(row, i), from.stride), column))));
-    for (int64_t half = lanes / 2; half > 0; half /= 2)
-      for (int64_t i = 0; i < lanes; ++i)
-        if (!(i & half))
-          std::tie(rows[i], rows[i + half]) = e_.exchange(rows[i], rows[i + half], half);
+    e_.transpose(rows);
     for (int64_t j = 0; j < columns; ++j)
       e_.store(rows[j], e_.at(to.pointer, e_.add(e_.mul(e_.add(column, j), to.stride), row)));
   };
@@ -70,7 +66,7 @@ int64_t TileOps::block_width(Buffer to) const {
 }
 
 void TileOps::emit_across(Value value, Buffer to, Value first_row, int64_t rows,
-                          std::optional<int64_t> known_row, const TurnHook& during) {
+                          std::optional<int64_t> known_row, const TurnHook& during, bool across) {
   int64_t vectors = to.stride / e_.lanes(), wide = block_width(to), whole = vectors / wide * wide;
   auto block = [&](Block b) {
     Values values = blocks_.evaluate(value, b);
@@ -87,26 +83,33 @@ void TileOps::emit_across(Value value, Buffer to, Value first_row, int64_t rows,
       Value before = e_.mul(e_.divide(first_row, rows), turns);
       during(e_.add(before, e_.divide(j, wide * e_.lanes())), to.rows / rows * turns);
     }
-    block({first_row, j, rows, wide, known_row});
+    block({first_row, j, rows, wide, known_row, across});
   });
   if (whole < vectors)
-    block({first_row, e_.i64(whole * e_.lanes()), rows, vectors - whole, known_row});
+    block({first_row, e_.i64(whole * e_.lanes()), rows, vectors - whole, known_row, across});
 }
 
-void TileOps::emit_blocks(Value value, Buffer to, bool triangular, const TurnHook& during) {
-  const Schedule& schedule = program_.schedule();
-  int64_t high = std::min(schedule.chunk == 1 ? 1 : schedule.register_rows, to.rows);
+void TileOps::emit_blocks(Value value, Buffer to, bool triangular, const TurnHook& during,
+                          bool across) {
+  int64_t high = std::min(program_.schedule().chunk == 1 ? 1 : block_rows_, to.rows);
   int64_t whole = to.rows / high * high;
   if (triangular)
-    for (int64_t i = 0; i < whole; i += high) emit_across(value, to, e_.i64(i), high, i, during);
+    for (int64_t i = 0; i < whole; i += high)
+      emit_across(value, to, e_.i64(i), high, i, during, across);
   else
     e_.loop(e_.i64(0), e_.i64(whole), high,
-            [&](Value i) { emit_across(value, to, i, high, std::nullopt, during); });
-  if (whole < to.rows) emit_across(value, to, e_.i64(whole), to.rows - whole, whole);
+            [&](Value i) { emit_across(value, to, i, high, std::nullopt, during, across); });
+  if (whole < to.rows) emit_across(value, to, e_.i64(whole), to.rows - whole, whole, {}, across);
+}
+
+bool TileOps::is_better_across(MatmulOp op) const {
+  if (op.getTransposeLhs() || !op.getTransposeRhs()) return false;
+  int64_t rows = tile_of(op.getLhs()).getDimSize(0), columns = tile_of(op.getRhs()).getDimSize(0);
+  return rows >= program_.schedule().register_vectors * e_.lanes() && columns >= 4 * rows;
 }
 
 void TileOps::emit_some_rows(Value value, Buffer to, Value first_row, int64_t rows) {
-  int64_t high = std::min(program_.schedule().register_rows, rows);
+  int64_t high = std::min(block_rows_, rows);
   e_.loop(e_.i64(0), e_.i64(rows / high * high), high,
           [&](Value i) { emit_across(value, to, e_.add(first_row, i), high, std::nullopt); });
   if (rows % high)

@@ -8,8 +8,13 @@ namespace linnet::cpu {
 
 class TileOps {
  public:
-  TileOps(Emitter& emitter, const TileProgram& program, Memory& memory, BlockEvaluator& blocks)
-      : e_(emitter), program_(program), memory_(memory), blocks_(blocks) {}
+  TileOps(Emitter& emitter, const Target& target, const TileProgram& program, Memory& memory,
+          BlockEvaluator& blocks)
+      : e_(emitter),
+        program_(program),
+        memory_(memory),
+        blocks_(blocks),
+        block_rows_(target.block_rows(program.schedule())) {}
 
   // Between the caller's memory, `step` numbers from token to token, and a tile; rows from `valid`
   // on are zero.
@@ -43,7 +48,12 @@ class TileOps {
   std::optional<mlir::Value> stepwise_gate(mlir::Operation* op);
 
   // A fusible value, block by block; triangular operands make every block of rows its own code.
-  void emit_blocks(mlir::Value value, Buffer to, bool triangular, const TurnHook& during = {});
+  // `across`: the transpose of a product.
+  void emit_blocks(mlir::Value value, Buffer to, bool triangular, const TurnHook& during = {},
+                   bool across = false);
+  // Whether a product with a transposed tile is made faster as its transpose: what is transposed
+  // then are its left side and the result instead of a tile that is much larger than both.
+  bool is_better_across(chunk::MatmulOp op) const;
   // Some of its rows.
   void emit_some_rows(mlir::Value value, Buffer to, mlir::Value first_row, int64_t rows);
   // A row of scores under decay, from column `last` on: what vectors of channels from `channel` on
@@ -61,7 +71,8 @@ class TileOps {
   static constexpr int64_t kRowVectors = 8;  // of a row in registers, when rows are taken whole
 
   void emit_across(mlir::Value value, Buffer to, mlir::Value first_row, int64_t rows,
-                   std::optional<int64_t> known_row, const TurnHook& during = {});
+                   std::optional<int64_t> known_row, const TurnHook& during = {},
+                   bool across = false);
   int64_t block_width(Buffer to) const;
   void for_each_vector(Buffer buffer, llvm::function_ref<void(mlir::Value index)> body);
 
@@ -79,6 +90,7 @@ class TileOps {
   const TileProgram& program_;
   Memory& memory_;
   BlockEvaluator& blocks_;
+  int64_t block_rows_;  // of a block of registers
 };
 
 }  // namespace linnet::cpu

@@ -1,10 +1,9 @@
 // One token and the state it finds: products of single rows with the state, what follows from them
-// channel by channel, and the next state. It goes over the state either by whole rows, once for all
-// products and once for the update, which processors like that fetch ahead of what is read in
-// order; or by blocks of columns, where one block is updated while the next is multiplied, so that
-// memory is read all the time. No sum depends on which.
+// channel by channel, and the next state. Every sum goes from the first key to the last, however
+// the state is walked over: the bits are the same.
 #pragma once
 
+#include "compiler/cpu/prefetch.h"
 #include "compiler/cpu/scratch.h"
 
 namespace linnet::cpu {
@@ -17,13 +16,15 @@ class TokenStep {
 
   // Whether emit() makes it. What it needs besides is made before.
   bool makes(mlir::Operation* op) const;
+  bool can_walk_values() const { return can_walk_values_; }
   void emit(Emitter& emitter, Memory& memory, BlockEvaluator& blocks, Scratch& scratch,
-            bool by_rows) const;
+            NextState& ahead, Walking walking) const;
 
  private:
   mlir::Value state_, next_;
   llvm::SmallVector<chunk::MatmulOp> products_;
   llvm::SmallVector<mlir::Operation*> after_;  // in memory, without the next state
+  bool can_walk_values_ = true;
 };
 
 }  // namespace linnet::cpu

@@ -56,6 +56,19 @@ struct ExpOfZero : mlir::OpRewritePattern<mlir::math::ExpOp> {
   }
 };
 
+// The decay of the one token is also that of the chunk: its exponential is taken once.
+struct ExpOfRow : mlir::OpRewritePattern<mlir::math::ExpOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(mlir::math::ExpOp op,
+                                mlir::PatternRewriter& rewriter) const override {
+    auto row = op.getOperand().getDefiningOp<RowOp>();
+    if (!row) return failure();
+    Value all = rewriter.create<mlir::math::ExpOp>(op.getLoc(), row.getSource());
+    rewriter.replaceOpWithNewOp<RowOp>(op, op.getType(), all, row.getIndex());
+    return success();
+  }
+};
+
 struct Decode : mlir::PassWrapper<Decode, mlir::OperationPass<GraphOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(Decode)
   llvm::StringRef getArgument() const override { return "decode"; }
@@ -65,7 +78,7 @@ struct Decode : mlir::PassWrapper<Decode, mlir::OperationPass<GraphOp>> {
     for (mlir::RegisteredOperationName name : context->getRegisteredOperations())
       name.getCanonicalizationPatterns(patterns, context);
     patterns.add<DropZero<mlir::arith::AddFOp>, DropZero<mlir::arith::SubFOp>,
-                 DropZero<mlir::arith::MulFOp>, DropDifference, ExpOfZero>(context);
+                 DropZero<mlir::arith::MulFOp>, DropDifference, ExpOfZero, ExpOfRow>(context);
     if (failed(mlir::applyPatternsAndFoldGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

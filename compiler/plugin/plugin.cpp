@@ -26,8 +26,7 @@ class Plugin : public Compiler {
       problem.value_dim = block;
       module = derive_for(*context, problem, request.direction, request.schedule);
     }
-    cpu::Target target =
-        request.target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(request.target_cpu);
+    cpu::Target target = target_of(request);
     if (target.narrow_unit == cpu::NarrowUnit::tiles && !request.matrix_unit)
       target.narrow_unit = cpu::NarrowUnit::dots;
     for (DType type : {problem.dtype, problem.gate_dtype, problem.state_dtype})
@@ -49,7 +48,8 @@ class Plugin : public Compiler {
       text += fmt::format("blocks of {} value channels\n", s.value_block);
     // One token goes over rows as they lie in memory.
     if (s.chunk > 1)
-      text += fmt::format("{} x {} vectors in registers\n", s.register_rows, s.register_vectors);
+      text += fmt::format("{} x {} vectors in registers\n", target_of(request).block_rows(s),
+                          s.register_vectors);
     return text;
   }
 
@@ -88,6 +88,11 @@ class Plugin : public Compiler {
   }
 
  private:
+  static cpu::Target target_of(const CpuRequest& request) {
+    return request.target_cpu.empty() ? cpu::Target::host()
+                                      : cpu::Target::named(request.target_cpu);
+  }
+
   static mlir::OwningOpRef<mlir::ModuleOp> derive_for(mlir::MLIRContext& context,
                                                       const Problem& problem, Direction direction,
                                                       const Schedule& schedule) {

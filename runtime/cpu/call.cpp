@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -75,7 +76,10 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
     const CpuKernel& whole = kernels.whole->kernel;
     // The plain recurrence works where the final state goes, so that needs a place even if nobody
     // wants it.
-    if (whole.chunk == 1) dump = problem.key_dim * problem.value_dim;
+    if (whole.chunk == 1) {
+      dump = problem.key_dim * problem.value_dim;
+      dump_row_ = problem.state_v_first ? problem.key_dim : problem.value_dim;
+    }
     scratch = std::max(scratch, whole.scratch_floats);
     chunks = std::max(chunks, (binding.longest / whole.chunk + 1) * whole.workspace_floats);
     if (!kernels.split) continue;
@@ -88,6 +92,7 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
   }
   zeros_ = reserve(widest * 4);
   constants_ = reserve(arguments_.size() * 4);
+  places_ = reserve(arguments_.size() * sizeof(Place));
   dump_bytes_ = (std::max(widest, dump) * 4 + 63) / 64 * 64;
   dumps_ = reserve(workers * dump_bytes_);
   scratch_bytes_ = (scratch * 4 + 127) / 64 * 64;
@@ -157,6 +162,8 @@ void CpuCall::run(char* workspace) {
   std::memset(memory_ + zeros_, 0, constants_ - zeros_);
   for (size_t i = 0; i < arguments_.size(); ++i)
     reinterpret_cast<float*>(memory_ + constants_)[i] = binding_[i].number;
+  for (size_t i = 0; i < arguments_.size(); ++i)
+    std::construct_at(reinterpret_cast<Place*>(memory_ + places_) + i, place_of(i));
   run_whole();
   if (any_split_)
     for (int64_t s = 0; s < binding_.sequences; ++s)
@@ -253,93 +260,84 @@ void CpuCall::run_split(int64_t sequence) {
   }
 }
 
-void CpuCall::bind_token(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part,
-                         int worker) {
-  const KernelArgument& a = kernel.kernel.arguments[i];
+CpuCall::Place CpuCall::place_of(size_t i) const {
+  const KernelArgument& a = arguments_[i];
   const BoundTensor& tensor = binding_[i];
-  if (!tensor.data) {  // an output nobody wants
-    slot[0] = std::bit_cast<int64_t>(memory_ + dumps_ + worker * dump_bytes_);
-    slot[1] = 0;
-  } else if (a.is_output && a.key_heads && grouped_) {
-    int64_t at = (binding_.first_token(part.sequence) + part.first) * binding_.value_heads;
-    int64_t row = row_of(a);
-    slot[0] = std::bit_cast<int64_t>(memory_ + partial_[i] + (at + part.head) * row * 4);
-    slot[1] = binding_.value_heads * row;
+  int64_t size = size_of(a.storage), numbers = row_of(a);
+  Place place{.base = tensor.data};
+  auto step = [&](Index index) -> int64_t& { return place.steps[index]; };
+  if (a.scope == ArgumentScope::constant) {
+    place.base = memory_ + constants_ + 4 * i;
+  } else if (a.is_output && !tensor.data) {  // nobody wants it
+    place.base = memory_ + dumps_;
+    step(kWorker) = dump_bytes_;
+    if (a.scope == ArgumentScope::sequence) place.row = dump_row_;
+    if (a.scope == ArgumentScope::head) place.row = numbers;
+  } else if (!tensor.data) {  // starts from zero
+    place.base = memory_ + zeros_;
+  } else if (a.scope == ArgumentScope::head && a.is_output) {  // summed over sequences later
+    place = {memory_ + partial_[i], numbers};
+    step(kHead) = numbers * 4;
+    step(kSequence) = binding_.value_heads * numbers * 4;
+  } else if (a.scope == ArgumentScope::token && a.is_output && a.key_heads && grouped_) {
+    place = {memory_ + partial_[i], binding_.value_heads * numbers};  // summed over heads later
+    step(kHead) = numbers * 4;
+    step(kToken) = place.row * 4;
+    if (binding_.is_batch()) step(kSequence) = binding_.batch_tokens() * place.row * 4;
   } else {
-    int64_t at = binding_.is_batch() ? part.sequence * tensor.batch_step
-                                     : binding_.first_token(part.sequence) * tensor.row_step;
-    at += part.first * tensor.row_step;
-    at += (a.key_heads && group_ > 1 ? part.head / group_ : part.head) * tensor.head_step;
-    if (part.block > 0 && has_values(a)) at += part.block * kernel.kernel.value_block;
-    slot[0] = std::bit_cast<int64_t>(tensor.data + at * size_of(a.storage));
-    slot[1] = tensor.row_step;
+    bool is_token = a.scope == ArgumentScope::token, is_state = a.scope == ArgumentScope::sequence;
+    place.row = a.scope == ArgumentScope::head ? numbers : tensor.row_step;
+    step(is_token && a.key_heads ? kKeyHead : kHead) = tensor.head_step * size;
+    if (has_values(a))
+      step(kChannel) = (is_state && op_.problem.state_v_first ? tensor.row_step : 1) * size;
+    if (is_token) step(kToken) = tensor.row_step * size;
+    if (is_token && binding_.is_batch()) step(kSequence) = tensor.batch_step * size;
+    if (is_state) step(kSlot) = tensor.batch_step * size;
   }
-}
-
-void CpuCall::bind_state(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part,
-                         int worker, Carry carry) {
-  const KernelArgument& a = kernel.kernel.arguments[i];
-  const BoundTensor& tensor = binding_[i];
-  bool v_first = op_.problem.state_v_first;
-  auto block_offset = [&](int64_t row_step) {
-    return part.block * kernel.kernel.value_block * (v_first ? row_step : 1);
-  };
-  if (float* kept = a.is_output ? carry.to : carry.from) {
-    int64_t row = v_first ? op_.problem.key_dim : op_.problem.value_dim;
-    slot[0] = std::bit_cast<int64_t>(kept + block_offset(row));
-    slot[1] = row;
-  } else if (tensor.data) {
-    int64_t at = binding_.slot(part.sequence) * tensor.batch_step + part.head * tensor.head_step +
-                 block_offset(tensor.row_step);
-    slot[0] = std::bit_cast<int64_t>(tensor.data + at * size_of(a.storage));
-    slot[1] = tensor.row_step;
-  } else {  // starts from zero, or is not asked for
-    size_t at = a.is_output ? dumps_ + worker * dump_bytes_ : zeros_;
-    slot[0] = std::bit_cast<int64_t>(memory_ + at);
-    int64_t row = v_first ? op_.problem.key_dim : op_.problem.value_dim;
-    slot[1] = a.is_output && kernel.kernel.chunk == 1 ? row : 0;
-  }
+  return place;
 }
 
 void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, float* workspace,
                    int worker, Carry carry) {
   std::array<int64_t, CpuKernel::kFirstArgument + 2 * 64> slots;
+  int64_t channel = part.block * kernel.kernel.value_block;
   slots[0] = part.tokens;
   slots[1] = std::bit_cast<int64_t>(memory_ + scratch_ + worker * scratch_bytes_);
   slots[2] = std::bit_cast<int64_t>(workspace);
   slots[3] = slots[4] = slots[6] = 0;
   slots[5] = 1;
+  bool v_first = op_.problem.state_v_first;
   if (binding_.states.data) {
     const BoundTensor& states = binding_.states;
     int64_t at = binding_.first_state(part.sequence) + part.first / binding_.states_every;
-    int64_t block = part.block * kernel.kernel.value_block;
     at = at * states.batch_step + part.head * states.head_step +
-         block * (op_.problem.state_v_first ? states.row_step : 1);
+         channel * (v_first ? states.row_step : 1);
     slots[3] = std::bit_cast<int64_t>(states.data + at * 4);
     slots[4] = states.batch_step;
     slots[5] = binding_.states_every / kernel.kernel.chunk;
     slots[6] = states.row_step;
   }
-  for (size_t i = 0; i < kernel.kernel.arguments.size(); ++i) {
-    const KernelArgument& a = kernel.kernel.arguments[i];
+
+  std::array<int64_t, kIndices> at;
+  at[kSequence] = part.sequence;
+  at[kSlot] = binding_.slot(part.sequence);
+  at[kToken] = part.first + (binding_.is_batch() ? 0 : binding_.first_token(part.sequence));
+  at[kHead] = part.head;
+  at[kKeyHead] = group_ > 1 ? part.head / group_ : part.head;
+  at[kChannel] = channel;
+  at[kWorker] = worker;
+  auto* places = reinterpret_cast<const Place*>(memory_ + places_);
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const Place& place = places[i];
     int64_t* slot = &slots[CpuKernel::kFirstArgument + 2 * i];
-    if (a.scope == ArgumentScope::token) {
-      bind_token(slot, kernel, i, part, worker);
-    } else if (a.scope == ArgumentScope::sequence) {
-      bind_state(slot, kernel, i, part, worker, carry);
-    } else if (a.scope == ArgumentScope::constant) {
-      slot[0] = std::bit_cast<int64_t>(memory_ + constants_ + 4 * i);
-      slot[1] = 0;
-    } else if (a.is_output) {
-      int64_t at = (part.sequence * binding_.value_heads + part.head) * row_of(a) * 4;
-      size_t dump = dumps_ + worker * dump_bytes_;
-      slot[0] = std::bit_cast<int64_t>(memory_ + (binding_[i].data ? partial_[i] + at : dump));
-      slot[1] = row_of(a);
-    } else {
-      int64_t at = part.head * binding_[i].head_step;
-      if (has_values(a)) at += part.block * kernel.kernel.value_block;
-      slot[0] = std::bit_cast<int64_t>(binding_[i].data + at * size_of(a.storage));
-      slot[1] = row_of(a);
+    int64_t address = std::bit_cast<int64_t>(place.base);
+    for (int index = 0; index < kIndices; ++index) address += at[index] * place.steps[index];
+    slot[0] = address;
+    slot[1] = place.row;
+    if (arguments_[i].scope != ArgumentScope::sequence) continue;
+    if (float* kept = arguments_[i].is_output ? carry.to : carry.from) {
+      slot[1] = v_first ? op_.problem.key_dim : op_.problem.value_dim;
+      slot[0] = std::bit_cast<int64_t>(kept + channel * (v_first ? slot[1] : 1));
     }
   }
   kernel.functions[entry](slots.data());

@@ -21,6 +21,13 @@ class CpuCall {
   struct Carry {
     float *from = nullptr, *to = nullptr;
   };
+  // Where an argument of a part lies: so many bytes further for each of what tells parts apart.
+  enum Index { kSequence, kSlot, kToken, kHead, kKeyHead, kChannel, kWorker, kIndices };
+  struct Place {
+    char* base;
+    int64_t row = 0;  // numbers between two tokens, or two rows of a state
+    std::array<int64_t, kIndices> steps{};
+  };
 
   // Kernels for sequences of one class of lengths.
   struct Kernels {
@@ -46,10 +53,7 @@ class CpuCall {
   void sum_sequences();
   void call(const LoadedKernel& kernel, size_t entry, const Part& part, float* workspace,
             int worker, Carry carry);
-  void bind_token(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part,
-                  int worker);
-  void bind_state(int64_t* slot, const LoadedKernel& kernel, size_t i, const Part& part, int worker,
-                  Carry carry);
+  Place place_of(size_t argument) const;
   template <class F>
   void parallel(int64_t tasks, F& task);
 
@@ -60,9 +64,11 @@ class CpuCall {
   std::array<Kernels, 3> kernels_;  // by Length; null if there is no such sequence
   int64_t group_ = 1;               // value heads of each key head
   bool grouped_ = false, any_split_ = false;
+  int64_t dump_row_ = 0;  // numbers between two rows of a state nobody wants; 0: all are one row
   // Offsets in the workspace.
-  size_t bytes_ = 0, zeros_ = 0, constants_ = 0, dumps_ = 0, dump_bytes_ = 0, scratch_ = 0,
-         scratch_bytes_ = 0, chunks_ = 0, chunks_bytes_ = 0, window_at_ = 0, carries_ = 0;
+  size_t bytes_ = 0, zeros_ = 0, constants_ = 0, places_ = 0, dumps_ = 0, dump_bytes_ = 0,
+         scratch_ = 0, scratch_bytes_ = 0, chunks_ = 0, chunks_bytes_ = 0, window_at_ = 0,
+         carries_ = 0;
   std::array<size_t, 64> partial_{};  // of each argument that is summed afterwards
   char* memory_ = nullptr;
 };

@@ -41,13 +41,13 @@ std::optional<Schedule> wished_schedule(DeviceKind kind, const Problem& problem,
     expect(schedule.chunk == 1, "chunk", "1 for decode", schedule.chunk);
   expect(schedule.fuse_stages, "fuse_stages", "1 (a call decides by its sequences)", 0);
   expect(!schedule.sink_products, "sink_products", "0 (a call decides by its sequences)", 1);
-  auto within = [&](const char* name, int64_t value, int64_t most) {
-    if (value < 1 || value > most)
-      throw UserError(fmt::format("{}: expected 1 to {}, got {}", name, most, value));
+  auto within = [&](const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most)
+      throw UserError(fmt::format("{}: expected {} to {}, got {}", name, least, most, value));
   };
   if (kind == DeviceKind::cpu) {
-    within("register_rows", schedule.register_rows, 32);
-    within("register_vectors", schedule.register_vectors, 8);
+    within("register_rows", schedule.register_rows, 0, 32);
+    within("register_vectors", schedule.register_vectors, 1, 8);
   }
   return schedule;
 }

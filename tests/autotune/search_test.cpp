@@ -81,7 +81,8 @@ TEST_CASE("search: of schedules within the noise, the first of the space is take
   MadeUp nearly([](const Schedule& s) { return s.chunk == 32 ? 0.99 : 1; });
   CHECK(search(space(), nearly, nullptr, {}).best.rank == 0);
   MadeUp better([](const Schedule& s) { return s.chunk == 32 ? 0.9 : 1; });
-  CHECK(search(space(), better, nullptr, {}).best.schedule == Schedule{.chunk = 32});
+  CHECK(search(space(), better, nullptr, {}).best.schedule ==
+        Schedule{.chunk = 32, .register_rows = 8});
 }
 
 TEST_CASE("search: any two searches in noise choose schedules within three percent") {
@@ -107,7 +108,7 @@ TEST_CASE("search: any two searches in noise choose schedules within three perce
 TEST_CASE("search: schedules that do not run are passed over, and said so") {
   MadeUp times([](const Schedule& s) { return s.register_rows == 6 ? -1 : 1 + s.chunk / 64.; });
   SearchResult result = search(space(), times, nullptr, {});
-  CHECK(result.best.schedule == Schedule{.chunk = 1});
+  CHECK(result.best.schedule == Schedule{.chunk = 1, .register_rows = 8});
   int failed = 0;
   for (const Trial& t : result.trials) failed += t.error == "does not run";
   CHECK(failed == 12);
@@ -158,7 +159,7 @@ TEST_CASE("search: a default that may not win is still what others are held agai
 }
 
 TEST_CASE("search: a budget ends it, with the plain chunks measured first") {
-  const Schedule bottom{.chunk = 64};
+  const Schedule bottom{.chunk = 64, .register_rows = 8};
   MadeUp times([&](const Schedule& s) { return valley(s, bottom); });
   SearchResult result = search(space(), times, nullptr, {.budget_s = 2});
   CHECK_FALSE(result.complete);

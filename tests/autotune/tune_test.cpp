@@ -213,8 +213,9 @@ TEST_CASE("schedules: blocks in registers change no bit; chunks only rounding") 
   for (Direction direction : {Direction::forward, Direction::backward}) {
     BuildOptions plain{.direction = direction, .schedule = Schedule{}};
     auto expected = run(device, kKda, plain, {1, 70, 2, 2});
-    for (const char* text : {"register_rows=4", "register_rows=6 register_vectors=1",
-                             "register_rows=16 register_vectors=4"}) {
+    for (const char* text :
+         {"register_rows=4", "register_rows=8", "register_rows=6 register_vectors=1",
+          "register_rows=16 register_vectors=4"}) {
       CAPTURE(text);
       CHECK(run(device, kKda, {.direction = direction, .schedule = Schedule::parse(text)},
                 {1, 70, 2, 2}) == expected);
@@ -238,7 +239,8 @@ TEST_CASE("schedules: blocks in registers change no bit; chunks only rounding") 
     }
     return "taken";
   };
-  CHECK(refused("register_rows=0", Direction::forward) == "register_rows: expected 1 to 32, got 0");
+  CHECK(refused("register_rows=33", Direction::forward) ==
+        "register_rows: expected 0 to 32, got 33");
   CHECK(refused("chunk=16", Direction::decode) == "chunk: expected 1 for decode, got 16");
   CHECK(refused("chunk=17", Direction::forward).starts_with("chunk"));
   CHECK(refused("sink_products=1", Direction::forward).starts_with("sink_products"));

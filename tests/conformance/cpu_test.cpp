@@ -181,6 +181,21 @@ TEST_CASE("cpu: states come every 16 tokens, however long chunks are") {
   }
 }
 
+// The search may choose any of them, in either direction.
+TEST_CASE("cpu: every op meets the reference under schedules far from the default") {
+  for (const ops::Entry& entry : ops::registry())
+    for (const char* text : {"chunk=1", "chunk=32 register_vectors=1 separate_output=1"}) {
+      check::Case c{.law = entry.define, .schedule = Schedule::parse(text)};
+      c.problem = {.op = entry.name, .key_dim = 128, .value_dim = 20};
+      c.options.chunk_size = c.schedule->chunk;
+      c.options.stages = c.schedule->stages;
+      c.layout = {1, 2, {70, 0, 15}};
+      CAPTURE(c.name());
+      for (const check::Result& result : check::compare_on(cpu_device(), c))
+        CHECK_MESSAGE(result.passed, result.measure, ": ", result.error, " over ", result.limit);
+    }
+}
+
 TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers to rounding") {
   auto context = make_context();
   Problem problem{.op = "kda", .key_dim = 60, .value_dim = 36};
@@ -217,6 +232,31 @@ TEST_CASE("cpu: decode by rows and by columns gives the same bits") {
   }
 }
 
+// Both in place, by blocks of value channels, and copied where channels leave vectors half empty.
+TEST_CASE("cpu: decode of every op finds states as [K, V] or [V, K] with the same bits") {
+  std::vector<std::pair<int64_t, int64_t>> sizes = {{32, 48}, {96, 16}, {60, 32}, {32, 36}};
+  for (const ops::Entry& entry : ops::registry()) {
+    CAPTURE(entry.name);
+    if (entry.name == std::string("kda")) sizes.push_back({256, 256});
+    for (auto [key_dim, value_dim] : sizes) {
+      CAPTURE(key_dim);
+      CAPTURE(value_dim);
+      Problem k_first{.op = entry.name, .key_dim = key_dim, .value_dim = value_dim};
+      Problem v_first = k_first;
+      v_first.state_v_first = true;
+      Subject one(k_first), other(v_first);
+      Layout layout{1, 2, {3, 0, 1}};
+      Tensors arguments = one.arguments(Direction::decode, layout);
+      auto run = [&](Subject& subject) {
+        Op op = subject.build(cpu_device(), Direction::decode);
+        return check::call(op, layout, arguments);
+      };
+      check_same(run(one), run(other));
+    }
+    if (entry.name == std::string("kda")) sizes.pop_back();
+  }
+}
+
 TEST_CASE("cpu: code for a named processor uses its registers") {
   auto context = make_context();
   auto module = derive(*context, ops::find("gla").define, {.op = "gla"}, {.chunk_size = 16});
@@ -227,6 +267,50 @@ TEST_CASE("cpu: code for a named processor uses its registers") {
   CHECK(wide.find("vfmadd") != std::string::npos);
   CHECK(narrow.find("%zmm") == std::string::npos);
   CHECK(narrow.find("%ymm") != std::string::npos);
+}
+
+namespace {
+
+// Loops of products, and those among them that also move vectors to or from the stack.
+std::pair<int, int> product_loops(const std::string& assembly) {
+  std::pair<int, int> count;
+  std::string label;
+  int products = 0, exponentials = 0, stack = 0;
+  for (llvm::StringRef line : llvm::split(assembly, '\n')) {
+    llvm::StringRef code = line.ltrim();
+    if (line.starts_with(".LBB")) {
+      label = line.split(':').first.str();
+      products = exponentials = stack = 0;
+    }
+    products += code.starts_with("vfmadd") || code.starts_with("vfnmadd");
+    exponentials += code.starts_with("vcvttps2dq");
+    stack += code.contains("%ymm") && code.contains("(%rsp)");
+    if (!code.starts_with("j")) continue;
+    if (products >= 12 && exponentials == 0 && !label.empty() && code.ends_with("\t" + label)) {
+      ++count.first;
+      count.second += stack > 0;
+    }
+    label.clear();
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("cpu: blocks of sums fit the registers of a processor that has 16") {
+  auto context = make_context();
+  for (const char* op : {"gated_delta_rule", "kda", "gla"}) {
+    CAPTURE(op);
+    auto module = derive(*context, ops::find(op).define, {.op = op}, {.chunk_size = 16});
+    auto loops = [&](const Schedule& schedule) {
+      return product_loops(cpu::assembly_of(TileProgram(graph_of(*module), schedule),
+                                            cpu::Target::named("x86-64-v3")));
+    };
+    auto [all, spilled] = loops({.chunk = 16});
+    CHECK(all >= 4);
+    CHECK(spilled == 0);
+    CHECK(loops({.chunk = 16, .register_rows = 8}).second > 0);  // 19 registers
+  }
 }
 
 TEST_CASE("cpu: bf16 is for the matrix unit or the dot products a processor has") {

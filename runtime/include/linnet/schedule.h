@@ -22,7 +22,7 @@ struct Schedule {
   // Of stages apart: products of a map are made by the loop that adds them, to the bits of fused
   // ones.
   bool sink_products = false;
-  int64_t register_rows = 8;     // CPU: rows of a block of sums kept in registers
+  int64_t register_rows = 0;  // CPU: rows of a block of sums kept in registers; 0: by their number
   int64_t register_vectors = 2;  // CPU: vectors of a row of such a block
   int64_t warps = 0;             // of a block of a GPU kernel that treats one chunk; 0: by channels
   // Value channels of one call of a CPU kernel, or of a block of a GPU kernel that scans. 0: all of
