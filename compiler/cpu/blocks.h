@@ -15,6 +15,7 @@ struct Buffer {
   // In the caller's memory: what the rows are apart instead of `stride`, and the format.
   mlir::Value step = {};
   chunk::Precision storage = chunk::Precision::f32;
+  bool past_caches = false;  // written for other cores, line by line
 };
 
 // Called in every turn of a long loop, with the number of the turn and of all turns.

@@ -11,6 +11,7 @@ namespace LLVM = mlir::LLVM;
 Emitter::Emitter(mlir::OpBuilder& builder, const Target& target)
     : b_(builder),
       lanes_(target.lanes),
+      ahead_into_(target.ahead_into),
       has_fma_(target.has_fma),
       rounds_to_bf16_(target.narrow_unit != NarrowUnit::none) {}
 
@@ -98,9 +99,17 @@ Value Emitter::load_vector(Value pointer) {
 void Emitter::store(Value value, Value pointer) {
   b_.create<LLVM::StoreOp>(loc(), value, pointer, 2);
 }
+void Emitter::store_past_caches(Value vector, Value pointer) {
+  b_.create<LLVM::StoreOp>(loc(), vector, pointer, lanes_ * sizeof(float), /*isVolatile=*/false,
+                           /*isNonTemporal=*/true);
+}
+void Emitter::fence_stores() {
+  b_.create<LLVM::CallIntrinsicOp>(loc(), mlir::TypeRange(),
+                                   b_.getStringAttr("llvm.x86.sse.sfence"), mlir::ValueRange());
+}
 void Emitter::prefetch(Value pointer, bool write) {
-  constexpr int64_t kSecondCache = 2, kData = 1;
-  b_.create<LLVM::Prefetch>(loc(), pointer, write, kSecondCache, kData);
+  constexpr int64_t kLevels = 4, kData = 1;  // 3 is the first cache
+  b_.create<LLVM::Prefetch>(loc(), pointer, write, kLevels - ahead_into_, kData);
 }
 Value Emitter::load_int(Value pointer) {
   return b_.create<LLVM::LoadOp>(loc(), b_.getI64Type(), pointer, 8);

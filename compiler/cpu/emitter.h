@@ -52,7 +52,10 @@ class Emitter {
   mlir::Value load(mlir::Value pointer);
   mlir::Value load_vector(mlir::Value pointer);
   void store(mlir::Value value, mlir::Value pointer);
-  void prefetch(mlir::Value pointer, bool write = false);  // a line, into the second cache
+  // A vector that no cache shall keep; others see it after the fence.
+  void store_past_caches(mlir::Value vector, mlir::Value pointer);
+  void fence_stores();
+  void prefetch(mlir::Value pointer, bool write = false);  // a line of a cache
   mlir::Value load_int(mlir::Value pointer);
   mlir::Value load_pointer(mlir::Value pointer);
 
@@ -96,7 +99,7 @@ class Emitter {
   mlir::Value narrow(mlir::Value value, chunk::Precision storage);
 
   mlir::OpBuilder& b_;
-  int64_t lanes_;
+  int64_t lanes_, ahead_into_;
   bool has_fma_, rounds_to_bf16_;
 };
 

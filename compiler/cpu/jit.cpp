@@ -48,6 +48,8 @@ void read_features(Target& target, const llvm::MCSubtargetInfo& info) {
                                                                  : 4;
   target.vector_registers = !x86 || info.checkFeatures("+avx512f") ? 32 : 16;
   target.reads_rows_ahead = llvm::StringRef(target.cpu).starts_with("znver");
+  target.stores_past_caches = x86 && target.lanes >= 8;
+  target.ahead_into = target.cpu == "znver5" ? 1 : 2;
   bool dots = x86 && info.checkFeatures("+avx512bf16,+avx512bw");
   bool tiles = dots && info.checkFeatures("+amx-bf16,+amx-tile");
   target.narrow_unit = tiles ? NarrowUnit::tiles : dots ? NarrowUnit::dots : NarrowUnit::none;

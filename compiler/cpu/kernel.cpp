@@ -43,6 +43,7 @@ class Kernel : public Memory {
                   target.narrow_unit),
         chunk_(program.graph().getChunkSize()),
         reads_rows_ahead_(target.reads_rows_ahead),
+        stores_past_caches_(target.stores_past_caches),
         memory_(memory),
         states_(e_, tile_ops_, scratch_, memory.state_v_first) {
     for (const Loop& loop : program.loops()) place_workspace(loop);
@@ -174,6 +175,7 @@ class Kernel : public Memory {
           if (buffers_.lookup(loop.carried()[i]).step) continue;  // it is there already
           states_.store(buffers_.lookup(loop.carried()[i]), to);
         }
+    if (stores_past_caches_ && !loop.scan) e_.fence_stores();
     forget_turn();
   }
 
@@ -270,10 +272,25 @@ class Kernel : public Memory {
   }
 
   Buffer target_of(Value result) {
-    if (auto at = workspace_.find(result); at != workspace_.end())
-      return buffers_[result] =
-                 scratch_.shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(result));
+    if (auto at = workspace_.find(result); at != workspace_.end()) {
+      Buffer& buffer = buffers_[result] =
+          scratch_.shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(result));
+      buffer.past_caches = goes_past_caches(result);
+      return buffer;
+    }
     return buffers_[result] = scratch_.place(result);
+  }
+
+  // Chunks of a loop in any order are dealt out to threads, and the threads of the next loop read
+  // them all. Where two cores share no cache a line that one wrote and the other read costs both:
+  // tiles go to memory instead, if this loop does not read them again.
+  bool goes_past_caches(Value result) {
+    const Loop& loop = program_.loops()[*program_.loop_of(result)];
+    if (!stores_past_caches_ || loop.scan || !is_fusible(result.getDefiningOp())) return false;
+    return llvm::none_of(loop.body, [&](mlir::Operation* op) {
+      return llvm::any_of(op->getOperands(),
+                          [&](Value operand) { return program_.origin(operand) == result; });
+    });
   }
 
   // A carried tile may be overwritten by its next value if that is read element by element only.
@@ -340,14 +357,13 @@ class Kernel : public Memory {
     prefetches_.start(loop, chunk_);
     Value next = e_.add(first, loop.order == Order::reverse ? -chunk_ : chunk_);
     auto plan = [&](llvm::StringRef name, Tile type, bool write) {
-      if (type.getRank() != 2) return;
+      int64_t columns = type.getRank() == 2 ? type.getDimSize(1) : 1;
       Bound& at = bound_[name.str()];
       mlir::Type number = e_.type_of(at.storage);
       // Of single tokens few follow each other: the next head's row lies behind this one's.
-      Value offset =
-          chunk_ == 1 ? e_.add(e_.mul(first, at.step), type.getDimSize(1)) : e_.mul(next, at.step);
+      Value offset = chunk_ == 1 ? e_.add(e_.mul(first, at.step), columns) : e_.mul(next, at.step);
       Value row = e_.at(at.pointer, offset, number);
-      prefetches_.add(row, at.step, type.getDimSize(1), number, write);
+      prefetches_.add(row, at.step, columns, number, write);
     };
     for (auto input : program_.graph().getBody().getOps<InputOp>())
       if (input.getScope() == Scope::token && buffers_.contains(input))
@@ -360,12 +376,13 @@ class Kernel : public Memory {
   }
 
   // What other loops left for the next chunk, maybe in another core's cache; and what a loop that
-  // carries nothing, of which threads take parts, leaves there.
+  // carries nothing, of which threads take parts, leaves in this one's.
   void plan_workspace(const Loop& loop, size_t index) {
     llvm::SetVector<Value> tiles;
     for (mlir::Operation* op : loop.body) {
-      if (loop.carried().empty() && workspace_.contains(op->getResult(0)))
-        tiles.insert(op->getResult(0));
+      Value result = op->getResult(0);
+      if (!loop.scan && workspace_.contains(result) && !goes_past_caches(result))
+        tiles.insert(result);
       for (Value operand : op->getOperands())
         if (Value value = program_.origin(operand);
             workspace_.contains(value) && program_.loop_of(value) != index)
@@ -482,7 +499,7 @@ class Kernel : public Memory {
   Prefetches prefetches_;
   MatrixProducts products_;
   int64_t chunk_;
-  bool reads_rows_ahead_;
+  bool reads_rows_ahead_, stores_past_caches_;
   MemoryOptions memory_;
   States states_;
   std::map<std::string, Bound> bound_;

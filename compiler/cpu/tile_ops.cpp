@@ -74,7 +74,8 @@ void TileOps::emit_across(Value value, Buffer to, Value first_row, int64_t rows,
       for (int64_t v = 0; v < b.vectors; ++v) {
         Value index = e_.add(e_.add(blocks_.row_start(to, e_.add(b.first_row, i)), b.first_column),
                              v * e_.lanes());
-        e_.store(values[i * b.vectors + v], e_.at(to.pointer, index));
+        Value part = values[i * b.vectors + v], at = e_.at(to.pointer, index);
+        to.past_caches ? e_.store_past_caches(part, at) : e_.store(part, at);
       }
   };
   e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(), [&](Value j) {

@@ -13,8 +13,11 @@ namespace linnet {
 
 namespace {
 
-constexpr int64_t kWindow = 64;        // chunks of a split sequence in work at a time
-constexpr int64_t kMapChunks = 4;      // of those, what one task of a parallel loop takes
+// Of a split sequence, chunks of all heads that are in work at a time. Many: what one thread makes
+// for others has left its caches when they come to it, which is faster than taking it from there.
+constexpr int64_t kWindowChunks = 512, kLeastWindow = 16;
+constexpr int64_t kWindows = 8;    // of a sequence at least, so that maps fill threads beside scans
+constexpr int64_t kMapChunks = 4;  // of those, what one task of a parallel loop takes
 constexpr int64_t kMostEntries = 8;    // of a kernel
 constexpr int64_t kTasks = 8;          // for each thread, if there is enough to do
 constexpr int64_t kSplitTokens = 512;  // a shorter sequence is not worth splitting
@@ -86,9 +89,8 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
     const CpuKernel& split = kernels.split->kernel;
     any_split_ = true;
     scratch = std::max(scratch, split.scratch_floats);
-    int64_t parts = binding.value_heads * blocks(*kernels.split);
-    window = std::max(window,
-                      std::ssize(split.entries) * parts * kernels.window * split.workspace_floats);
+    window = std::max(window, std::ssize(split.entries) * owners(*kernels.split) * kernels.window *
+                                  split.workspace_floats);
   }
   zeros_ = reserve(widest * 4);
   constants_ = reserve(arguments_.size() * 4);
@@ -133,7 +135,9 @@ void CpuCall::load_split(Kernels& kernels, Length length) {
   kernels.split = op_.variant(request);
   if (kernels.split->functions.size() > kMostEntries)
     throw InternalError(fmt::format("cpu: {} entries", kernels.split->functions.size()));
-  kernels.window = kWindow;
+  int64_t chunks = binding_.longest / kernels.split->kernel.chunk;
+  int64_t window = std::min(chunks / kWindows, kWindowChunks / binding_.value_heads);
+  kernels.window = std::max(window, kLeastWindow);
   // States leave in step with the windows.
   if (int64_t every = binding_.states_every / kernels.split->kernel.chunk)
     kernels.window = (kernels.window + every - 1) / every * every;
@@ -230,7 +234,7 @@ void CpuCall::run_split(int64_t sequence) {
                 .first = first,
                 .length = std::min(tokens, all - first),
                 .parts = by_chunks && kernel.shared_first ? 1 : count,
-                .window = memory + index % entries * heads * count * per_part};
+                .window = memory + index % entries * owners(loaded) * per_part};
       work.step = by_chunks ? kMapChunks * kernel.chunk : work.length;
       work.pieces = (work.length + work.step - 1) / work.step;
       tasks += work.tasks = heads * work.parts * work.pieces;

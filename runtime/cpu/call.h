@@ -45,6 +45,10 @@ class CpuCall {
   int64_t blocks(const LoadedKernel& kernel) const {
     return op_.problem.value_dim / kernel.kernel.value_block;
   }
+  // Of a split sequence: who has tiles of their own between loops.
+  int64_t owners(const LoadedKernel& split) const {
+    return binding_.value_heads * (split.kernel.shared_first ? 1 : blocks(split));
+  }
   size_t reserve(int64_t bytes);
 
   void run_whole();
