@@ -154,6 +154,22 @@ TEST_CASE("cpu: a long sequence in parts on several threads gives the bits of on
   CHECK(pool->runs > 2 * 18);  // windows of parts, not one call for everything
 }
 
+// What threads share is stored in vectors that must be aligned, which are narrower there.
+TEST_CASE("cpu: a long sequence in parts gives the same bits in code for narrower machines") {
+  for (const char* cpu : {"x86-64", "x86-64-v3"})
+    for (int64_t key_dim : {20, 60}) {
+      CAPTURE(cpu);
+      CAPTURE(key_dim);
+      Subject subject({.op = "kda", .key_dim = key_dim, .value_dim = 36});
+      Layout layout{1, 1, {1100}};
+      Tensors arguments = subject.arguments(Direction::forward, layout);
+      auto run = [&](const Device& device) {
+        return check::call(device.build(subject.problem, {.target_cpu = cpu}), layout, arguments);
+      };
+      check_same(run(cpu_device(3)), run(cpu_device(1)));
+    }
+}
+
 TEST_CASE("cpu: a part of a long sequence does not see the tokens after it") {
   Subject subject({.op = "kda", .key_dim = 24, .value_dim = 64});
   check::Case c{.law = ops::find("kda").define, .problem = subject.problem};
