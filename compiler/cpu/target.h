@@ -25,7 +25,7 @@ struct Target {
   // Whether decode goes over a state by rows: on AMD's processors it runs twice as fast so, on
   // Intel's slower than by blocks of columns.
   bool reads_rows_ahead = false;
-  bool stores_past_caches = false;
+  bool stores_past_caches = false;  // whole vectors, to memory and not into a cache
   // Which cache lines are asked ahead into, 1 or 2: the first has room on a Zen 5 (48 KB), where
   // what comes from memory runs up to 12 % faster so.
   int64_t ahead_into = 2;
