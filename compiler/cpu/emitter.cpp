@@ -127,6 +127,9 @@ void Emitter::loop(Value from, Value to, int64_t step, llvm::function_ref<void(V
 
 Values Emitter::loop(Value from, Value to, int64_t step, const Values& init,
                      llvm::function_ref<Values(Value, const Values&)> body) {
+  // Of one turn at most, as loops over the rows of a single token are.
+  auto first = mlir::getConstantIntValue(from), end = mlir::getConstantIntValue(to);
+  if (first && end && *end <= *first + step) return *first < *end ? body(from, init) : init;
   auto loop = b_.create<mlir::scf::ForOp>(loc(), from, to, i64(step), init);
   mlir::OpBuilder::InsertionGuard guard(b_);
   if (init.empty()) loop.getBody()->getTerminator()->erase();

@@ -215,7 +215,7 @@ class Kernel : public Memory {
 
   void emit_turn(const Loop& loop, size_t index, Value chunk) {
     Value first = e_.mul(chunk, chunk_);
-    valid_rows_ = e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first));
+    valid_rows_ = chunk_ == 1 ? e_.i64(1) : e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first));
     Value before = e_.mul(chunk, workspace_used_);
     workspace_chunk_ = e_.at(workspace_base_, before);
     load_inputs(loop, index, first);
@@ -413,12 +413,22 @@ class Kernel : public Memory {
         buffers_[input] = in_place(input, start, from);
         continue;
       }
+      if (chunk_ == 1 && is_whole_row(input, from.storage)) {
+        buffers_[input] = scratch_.shaped(start, tile_of(input));
+        continue;
+      }
       Buffer buffer = buffers_[input] = scratch_.place(input);
       if (tile_of(input).getRank() == 1)
         tile_ops_.load_column(start, from.step, from.storage, buffer, valid_rows_);
       else
         tile_ops_.load_rows(start, from.step, from.storage, buffer, valid_rows_);
     }
+  }
+
+  // One token's row of vectors, which needs no copy.
+  bool is_whole_row(Value value, Precision storage) {
+    Tile type = tile_of(value);
+    return storage == Precision::f32 && type.getRank() == 2 && type.getDimSize(1) % e_.lanes() == 0;
   }
 
   // A chunk of an input in the caller's memory; the last one, if it is not full, is copied.
