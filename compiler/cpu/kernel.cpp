@@ -52,11 +52,16 @@ class Kernel : public Memory {
   // The function of the loops [first, last).
   void emit(Value arguments, size_t first, size_t last) {
     read_arguments(arguments);
-    load_constants();
     products_.start();
-    Value chunks = divide_up(tokens_);
-    for (size_t i = first; i < last; ++i) emit_loop(program_.loops()[i], i, chunks);
-    store_sums();
+    if (chunk_ > 1)
+      emit_head(first, last);
+    else
+      e_.loop(e_.i64(0), heads_, 1, [&](Value head) {
+        for (auto& [name, argument] : bound_)
+          argument.pointer = e_.at(argument.pointer, e_.mul(head, argument.head_step),
+                                   e_.builder().getI8Type());
+        emit_head(first, last);
+      });
     products_.finish();
   }
 
@@ -113,6 +118,13 @@ class Kernel : public Memory {
   }
 
  private:
+  void emit_head(size_t first, size_t last) {
+    load_constants();
+    Value chunks = divide_up(tokens_);
+    for (size_t i = first; i < last; ++i) emit_loop(program_.loops()[i], i, chunks);
+    store_sums();
+  }
+
   Value divide_up(Value tokens) {
     Value sum = e_.add(tokens, chunk_ - 1);
     return e_.builder().create<mlir::arith::DivSIOp>(e_.loc(), sum, e_.i64(chunk_));
@@ -125,11 +137,13 @@ class Kernel : public Memory {
     workspace_base_ = e_.load_pointer(slot(2));
     states_.asked = {e_.load_int(slot(3)), e_.load_int(slot(4)), e_.load_int(slot(5)),
                      e_.load_int(slot(6))};
+    heads_ = e_.load_int(slot(7));
     int64_t i = CpuKernel::kFirstArgument;
     for_each_argument(
         program_.graph(), memory_.grouped, [&](llvm::StringRef name, Precision storage) {
-          bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)), storage};
-          i += 2;
+          bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)), storage,
+                                e_.load_int(slot(i + 2))};
+          i += CpuKernel::kArgumentSlots;
         });
   }
 
@@ -513,7 +527,7 @@ class Kernel : public Memory {
   MemoryOptions memory_;
   States states_;
   std::map<std::string, Bound> bound_;
-  Value tokens_, workspace_base_, workspace_chunk_, valid_rows_;
+  Value heads_, tokens_, workspace_base_, workspace_chunk_, valid_rows_;
   int64_t workspace_used_ = 0;
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;

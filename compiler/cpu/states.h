@@ -11,6 +11,7 @@ namespace linnet::cpu {
 struct Bound {
   mlir::Value pointer, step;
   chunk::Precision storage;
+  mlir::Value head_step;
 };
 
 class States {

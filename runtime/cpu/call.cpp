@@ -176,6 +176,13 @@ void CpuCall::run(char* workspace) {
   sum_sequences();
 }
 
+// How many heads from this one on a single call of a kernel may take: those whose arguments lie at
+// equal steps.
+int64_t CpuCall::heads_together(const LoadedKernel& kernel, int64_t head) const {
+  if (kernel.kernel.chunk > 1 || kernel.functions.size() > 1 || binding_.states.data) return 1;
+  return group_ > 1 ? group_ - head % group_ : binding_.value_heads - head;
+}
+
 void CpuCall::run_whole() {
   int64_t heads = binding_.value_heads, count = 1;
   for (const Kernels& kernels : kernels_)
@@ -185,21 +192,24 @@ void CpuCall::run_whole() {
   int64_t items = binding_.sequences * heads;
   int64_t apart = items < 2 * pool_.workers() ? count : 1;
   int64_t together = std::max<int64_t>(1, items / (kTasks * pool_.workers()));
-  auto item = [&](int64_t index, int worker) {
+  // Returns how many items it took, at most `most`.
+  auto item = [&](int64_t index, int64_t most, int worker) -> int64_t {
     int64_t sequence = index / apart / heads;
-    if ((any_split_ && is_split(sequence)) || binding_.slot(sequence) < 0) return;
+    if ((any_split_ && is_split(sequence)) || binding_.slot(sequence) < 0) return 1;
     Part part{sequence, index / apart % heads, 0, 0, binding_.length(sequence)};
     auto* workspace = reinterpret_cast<float*>(memory_ + chunks_ + worker * chunks_bytes_);
     const LoadedKernel& kernel = *kernels_for(sequence).whole;
     int64_t first = apart == 1 ? 0 : index % apart, own = blocks(kernel);
+    if (apart == 1 && own == 1) part.heads = std::min(most, heads_together(kernel, part.head));
     for (part.block = first; part.block < std::min(own, apart == 1 ? own : first + 1); ++part.block)
       for (size_t entry = 0; entry < kernel.functions.size(); ++entry)
         call(kernel, entry, part, workspace, worker, {});
+    return part.heads;
   };
   int64_t all = items * apart;
   auto task = [&](int64_t index, int worker) {
-    for (int64_t i = index * together; i < std::min(all, (index + 1) * together); ++i)
-      item(i, worker);
+    int64_t end = std::min(all, (index + 1) * together);
+    for (int64_t i = index * together; i < end;) i += item(i, end - i, worker);
   };
   parallel((all + together - 1) / together, task);
 }
@@ -303,13 +313,14 @@ CpuCall::Place CpuCall::place_of(size_t i) const {
 
 void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, float* workspace,
                    int worker, Carry carry) {
-  std::array<int64_t, CpuKernel::kFirstArgument + 2 * 64> slots;
+  std::array<int64_t, CpuKernel::kFirstArgument + 64 * CpuKernel::kArgumentSlots> slots;
   int64_t channel = part.block * kernel.kernel.value_block;
   slots[0] = part.tokens;
   slots[1] = std::bit_cast<int64_t>(memory_ + scratch_ + worker * scratch_bytes_);
   slots[2] = std::bit_cast<int64_t>(workspace);
   slots[3] = slots[4] = slots[6] = 0;
   slots[5] = 1;
+  slots[7] = part.heads;
   bool v_first = op_.problem.state_v_first;
   if (binding_.states.data) {
     const BoundTensor& states = binding_.states;
@@ -333,11 +344,12 @@ void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, f
   auto* places = reinterpret_cast<const Place*>(memory_ + places_);
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const Place& place = places[i];
-    int64_t* slot = &slots[CpuKernel::kFirstArgument + 2 * i];
+    int64_t* slot = &slots[CpuKernel::kFirstArgument + CpuKernel::kArgumentSlots * i];
     int64_t address = std::bit_cast<int64_t>(place.base);
     for (int index = 0; index < kIndices; ++index) address += at[index] * place.steps[index];
     slot[0] = address;
     slot[1] = place.row;
+    slot[2] = place.steps[kHead] + (group_ > 1 ? 0 : place.steps[kKeyHead]);
     if (arguments_[i].scope != ArgumentScope::sequence) continue;
     if (float* kept = arguments_[i].is_output ? carry.to : carry.from) {
       slot[1] = v_first ? op_.problem.key_dim : op_.problem.value_dim;

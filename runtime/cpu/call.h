@@ -13,9 +13,9 @@ class CpuCall {
   void run(char* workspace);
 
  private:
-  // A part of the work: some tokens of a sequence, one head, one block of value channels.
+  // A part of the work: some tokens of a sequence, one head (or some), one block of value channels.
   struct Part {
-    int64_t sequence, head, block, first, tokens;
+    int64_t sequence, head, block, first, tokens, heads = 1;
   };
   // Where a part's state comes from and goes to, if not from and to the caller.
   struct Carry {
@@ -51,6 +51,7 @@ class CpuCall {
   }
   size_t reserve(int64_t bytes);
 
+  int64_t heads_together(const LoadedKernel& kernel, int64_t head) const;
   void run_whole();
   void run_split(int64_t sequence);
   void sum_heads();

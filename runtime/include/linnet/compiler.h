@@ -27,13 +27,15 @@ struct KernelArgument {
 };
 
 // Machine code for one processor. Every entry is a function `void (const int64_t* arguments)` for
-// one sequence, one value head and one block of value channels:
+// one sequence, one value head and one block of value channels; of chunks of one token, whose work
+// is short, for heads that follow each other:
 //   [0] tokens  [1] scratch  [2] workspace
 //   [3] where states go, or null  [4] numbers between two of them  [5] chunks between two of them
 //   [6] numbers between two rows of one
-//   [7] ... pointer and row step of each argument.
+//   [7] heads
+//   [8] ... pointer, row step (numbers) and head step (bytes) of each argument.
 struct CpuKernel {
-  static constexpr int64_t kFirstArgument = 7;
+  static constexpr int64_t kFirstArgument = 8, kArgumentSlots = 3;
   std::string code;  // bytes
   struct Entry {
     int64_t offset = 0;  // in `code`
