@@ -27,15 +27,17 @@ const Device& cpu_device(int threads = 2) {
 // Runs tasks backwards on the caller's thread, and says they were another worker's each time.
 class BackwardPool : public Pool {
  public:
-  int workers() const override { return 3; }
+  explicit BackwardPool(int workers = 3) : workers_(workers) {}
+  int workers() const override { return workers_; }
   void run(int64_t tasks, Task task, void* context) override {
     std::lock_guard lock(mutex_);
-    for (int64_t i = tasks; i-- > 0;) task(context, i, static_cast<int>(i * 7 % 3));
+    for (int64_t i = tasks; i-- > 0;) task(context, i, static_cast<int>(i * 7 % workers_));
     ++runs;
   }
   int runs = 0;
 
  private:
+  const int workers_;
   std::mutex mutex_;
 };
 
@@ -270,6 +272,36 @@ TEST_CASE("cpu: decode of every op finds states as [K, V] or [V, K] with the sam
       check_same(run(one), run(other));
     }
     if (entry.name == std::string("kda")) sizes.pop_back();
+  }
+}
+
+// A thread that has many heads of a sequence decodes some in one call; of as many threads as heads,
+// each has one.
+TEST_CASE("cpu: decode of many heads in one call gives the bits of a call for each") {
+  Device many = Device::open("cpu", {.pool = std::make_shared<BackwardPool>(200)});
+  auto agree = [&](const Problem& problem, const Layout& layout) {
+    Subject subject(problem);
+    Tensors arguments = subject.arguments(Direction::decode, layout);
+    for (bool pool : {false, true}) {
+      auto run = [&](const Device& device) {
+        return check::call(subject.build(device, Direction::decode), layout, arguments,
+                           {.state_pool = pool});
+      };
+      check_same(run(cpu_device(1)), run(many));
+    }
+  };
+  for (const ops::Entry& entry : ops::registry()) {
+    CAPTURE(entry.name);
+    for (bool v_first : {false, true})
+      for (DType dtype : {DType::f32, DType::bf16}) {
+        CAPTURE(v_first);
+        CAPTURE(dtype);
+        Problem problem{
+            .key_dim = 24, .value_dim = 32, .dtype = dtype, .state_v_first = v_first};
+        problem.op = entry.name;
+        agree(problem, {8, 24, {1, 0, 2, 1, 5}});
+        agree(problem, {40, 40, {1, 0, 3}});
+      }
   }
 }
 

@@ -64,7 +64,7 @@ class Probe {
     std::vector<float> scratch(kernel.scratch_floats + 64),
         workspace((rows / kernel.chunk + 1) * kernel.workspace_floats + 64);
     std::vector<int64_t> slots = {
-        rows, address(scratch), address(workspace), 0, 0, 1, 0,
+        rows, address(scratch), address(workspace), 0, 0, 1, 0, 1,
     };
     for (const KernelArgument& a : kernel.arguments) {
       auto& own = memory[a.name];
@@ -72,7 +72,10 @@ class Probe {
       if (a.name == "x") own = x;
       slots.push_back(address(own));
       slots.push_back(kWidth);
+      slots.push_back(0);  // there is one head
     }
+    REQUIRE(slots.size() == CpuKernel::kFirstArgument +
+                                CpuKernel::kArgumentSlots * kernel.arguments.size());
     for (Code::Function function : kernel_.functions) function(slots.data());
     std::vector<float> o = memory.at("o");
     o.resize(count);
