@@ -299,10 +299,12 @@ TEST_CASE("cpu: decode of many heads in one call gives the bits of a call for ea
         Problem problem{
             .key_dim = 24, .value_dim = 32, .dtype = dtype, .state_v_first = v_first};
         problem.op = entry.name;
-        agree(problem, {8, 24, {1, 0, 2, 1, 5}});
+        agree(problem, {4, 20, {1, 0, 2, 1, 5}});  // 12 for a task, 5 for a key head
         agree(problem, {40, 40, {1, 0, 3}});
       }
   }
+  // A_log and dt_bias, of which each head has its own.
+  agree({.op = "kda", .key_dim = 24, .value_dim = 32, .gate = Gate::softplus}, {4, 20, {1, 2, 1}});
 }
 
 TEST_CASE("cpu: code for a named processor uses its registers") {
