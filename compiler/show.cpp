@@ -53,7 +53,9 @@ std::string show(mlir::ModuleOp law, const std::string& stage, const Problem& pr
     return cuda::emit(program, {cuda::direction_of(options)}).text;
   }
   if (stage == "tile" || stage == "asm") {
-    TileProgram program(graph, {.chunk = options.chunk_size});
+    Schedule how = schedule;
+    how.chunk = options.chunk_size;
+    TileProgram program(graph, how);
     auto target = target_cpu.empty() ? cpu::Target::host() : cpu::Target::named(target_cpu);
     return stage == "tile" ? program.print() : cpu::assembly_of(program, target);
   }

@@ -74,6 +74,8 @@ def test_bench_times_a_kernel_on_this_cpu():
 def test_show_tile_and_assembly():
     text = linnet("show", "kda", "--stage", "tile", "--chunk", "16")
     assert "loop over chunks of 16, forward" in text and "scratch" in text
+    apart = linnet("show", "kda", "--stage", "tile", "--schedule", "chunk=16 fuse_stages=0")
+    assert text.count("loop over chunks") == 1 and apart.count("loop over chunks") == 2
     assert "ymm" in linnet("show", "gla", "--stage", "asm", "--chunk", "16", "--target-cpu", "x86-64-v3")
 
 
