@@ -182,6 +182,7 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
       to = std::min(depth, *block.known_row + block.rows);
   }
   auto step = [&](Value k, Values acc) {
+    if (block.at_step.product == op) block.at_step.call(k);
     Values right_vectors = held_.lookup(right);
     for (int64_t v = right_vectors.size(); v < block.vectors; ++v)
       right_vectors.push_back(

@@ -18,8 +18,13 @@ struct Buffer {
   bool past_caches = false;  // written for other cores, line by line
 };
 
+// Called in every step of a product, with its number.
+struct StepHook {
+  chunk::MatmulOp product;
+  std::function<void(mlir::Value step)> call;
+};
 // Called in every turn of a long loop, with the number of the turn and of all turns.
-using TurnHook = std::function<void(mlir::Value turn, int64_t turns)>;
+using TurnHook = std::function<StepHook(mlir::Value turn, int64_t turns)>;
 
 // Where the values of a program are, while one loop is emitted.
 class Memory {
@@ -44,6 +49,7 @@ struct Block {
   int64_t rows, vectors;
   std::optional<int64_t> known_row;  // first_row, where it is known when the code is written
   bool across = false;               // a block of the transposed value
+  StepHook at_step = {};
 };
 
 class BlockEvaluator {

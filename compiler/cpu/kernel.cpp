@@ -58,8 +58,8 @@ class Kernel : public Memory {
     else
       e_.loop(e_.i64(0), heads_, 1, [&](Value head) {
         for (auto& [name, argument] : bound_)
-          argument.pointer = e_.at(argument.pointer, e_.mul(head, argument.head_step),
-                                   e_.builder().getI8Type());
+          argument.pointer =
+              e_.at(argument.pointer, e_.mul(head, argument.head_step), e_.builder().getI8Type());
         emit_head(first, last);
       });
     products_.finish();
@@ -139,12 +139,12 @@ class Kernel : public Memory {
                      e_.load_int(slot(6))};
     heads_ = e_.load_int(slot(7));
     int64_t i = CpuKernel::kFirstArgument;
-    for_each_argument(
-        program_.graph(), memory_.grouped, [&](llvm::StringRef name, Precision storage) {
-          bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)), storage,
-                                e_.load_int(slot(i + 2))};
-          i += CpuKernel::kArgumentSlots;
-        });
+    for_each_argument(program_.graph(), memory_.grouped,
+                      [&](llvm::StringRef name, Precision storage) {
+                        bound_[name.str()] = {e_.load_pointer(slot(i)), e_.load_int(slot(i + 1)),
+                                              storage, e_.load_int(slot(i + 2))};
+                        i += CpuKernel::kArgumentSlots;
+                      });
   }
 
   // A row where the tile it belongs to lies.
@@ -368,7 +368,7 @@ class Kernel : public Memory {
 
   // What the next turn starts with.
   void plan_prefetches(const Loop& loop, size_t index, Value first) {
-    prefetches_.start(loop, chunk_);
+    prefetches_.start(loop, chunk_, [&](MatmulOp op) { return products_.steps(op); });
     Value next = e_.add(first, loop.order == Order::reverse ? -chunk_ : chunk_);
     auto plan = [&](llvm::StringRef name, Tile type, bool write) {
       int64_t columns = type.getRank() == 2 ? type.getDimSize(1) : 1;

@@ -52,6 +52,12 @@ bool MatrixProducts::is_mine(MatmulOp op) {
          tile_of(op).getDimSize(0) % kTile == 0 && 2 * depth >= MatrixUnit::kDepth;
 }
 
+int64_t MatrixProducts::steps(MatmulOp op) {
+  int64_t depth = tile_of(op.getLhs()).getDimSize(op.getTransposeLhs() ? 0 : 1);
+  if (!is_mine(op)) return depth;
+  return unit_.has_tiles() ? 0 : depth / 2;
+}
+
 MatmulOp MatrixProducts::fused_product(Value value) {
   value = program_.origin(value);
   auto op = memory_.in_memory(value) ? MatmulOp() : value.getDefiningOp<MatmulOp>();

@@ -16,6 +16,8 @@ class MatrixProducts {
                  Prefetches& prefetches, NarrowUnit unit);
 
   bool is_mine(chunk::MatmulOp op);
+  // Of a product's loop, where each calls hooks.
+  int64_t steps(chunk::MatmulOp op);
   bool has_unit() const { return unit_.is_there(); }
   bool use_tiles() const { return any_ && unit_.has_tiles(); }
   void start();

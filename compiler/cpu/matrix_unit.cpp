@@ -219,6 +219,7 @@ void MatrixUnit::dots(const Product& p, const Block& block) {
         sums.push_back(p.accumulate ? e_.load_vector(number(p.to, row(i), column(v)))
                                     : e_.splat(0.f));
   auto step = [&](Value k, Values so_far) {
+    if (block.at_step.call) block.at_step.call(k);
     Values right;
     for (int64_t v = 0; v < block.vectors; ++v)
       right.push_back(pairs(e_.load_vector(number(p.right, k, column(v)))));
@@ -252,11 +253,13 @@ void MatrixUnit::multiply_by_dots(const Product& p) {
   int64_t turns = vectors / wide, width = wide * e_.lanes();
   auto across = [&](Value row, std::optional<int64_t> known_row) {
     e_.loop(e_.i64(0), e_.i64(turns * width), width, [&](Value column) {
+      Block here{row, column, kRows, wide, known_row};
       if (p.during) {
         Value before = e_.mul(e_.divide(row, kRows), turns);
-        p.during(e_.add(before, e_.divide(column, width)), p.to.rows / kRows * turns);
+        here.at_step =
+            p.during(e_.add(before, e_.divide(column, width)), p.to.rows / kRows * turns);
       }
-      dots(p, {row, column, kRows, wide, known_row});
+      dots(p, here);
     });
     if (whole < vectors)
       dots(p, {row, e_.i64(whole * e_.lanes()), kRows, vectors - whole, known_row});

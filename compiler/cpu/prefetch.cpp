@@ -7,6 +7,10 @@ using mlir::Value;
 
 namespace {
 
+constexpr int64_t kLine = 64;  // bytes
+
+int64_t bytes_of(mlir::Type number) { return number.getIntOrFloatBitWidth() / 8; }
+
 bool is_state_product(mlir::Operation* any) {
   auto op = llvm::dyn_cast<MatmulOp>(any);
   if (!op) return false;
@@ -18,47 +22,111 @@ bool is_state_product(mlir::Operation* any) {
 
 }  // namespace
 
-void Prefetches::start(const Loop& loop, int64_t chunk) {
+void Prefetches::start(const Loop& loop, int64_t chunk, StepsOf steps_of) {
   rows_.clear();
   chunk_ = chunk;
+  steps_of_ = std::move(steps_of);
   takers_ = done_ = 0;
   has_state_ = llvm::any_of(loop.body, is_state_product);
-  for (mlir::Operation* op : loop.body) takers_ += takes(op);
+  in_steps_ = llvm::any_of(loop.body, [&](mlir::Operation* op) { return steps_over_tokens(op); });
+  for (mlir::Operation* op : loop.body) takers_ += takes(op) && !steps_over_tokens(op);
 }
 
 void Prefetches::add(Value first_row, Value step, int64_t columns, mlir::Type type, bool write) {
   rows_.push_back({first_row, step, columns, type, write});
 }
 
+int64_t Prefetches::lines(const Rows& rows) {
+  return llvm::divideCeil(rows.columns * bytes_of(rows.type), kLine);
+}
+
 bool Prefetches::takes(mlir::Operation* op) const {
   return has_state_ ? is_state_product(op) : llvm::isa<DecayDotOp>(op);
 }
 
+bool Prefetches::steps_over_tokens(mlir::Operation* op) const {
+  auto product = llvm::dyn_cast<MatmulOp>(op);
+  if (!product || !product.getTransposeLhs() || !is_state_product(op)) return false;
+  int64_t steps = steps_of_(product);
+  return tile_of(product.getLhs()).getDimSize(0) == chunk_ && steps > 0 && chunk_ % steps == 0;
+}
+
 // The last product of a turn is the update, whose turns are short and many: it takes half.
 TurnHook Prefetches::share_of(mlir::Operation* op) {
-  if (!takes(op) || rows_.empty() || takers_ == 0) return {};
+  if (!takes(op) || rows_.empty()) return {};
+  if (steps_over_tokens(op))
+    return [this, update = llvm::cast<MatmulOp>(op)](Value turn, int64_t turns) {
+      return ask_in_steps(update, turn, turns);
+    };
+  if (takers_ == 0) return {};
   int64_t first = done_, share = chunk_ - done_;
-  if (takers_ > 1) share /= takers_ + 1;
+  if (takers_ > 1) share /= in_steps_ ? takers_ : takers_ + 1;
   --takers_;
   done_ += share;
-  return [this, first, share](Value turn, int64_t turns) { ask(first, share, turn, turns); };
+  return [this, first, share](Value turn, int64_t turns) {
+    ask(first, share, turn, turns);
+    return StepHook();
+  };
 }
 
 void Prefetches::ask_for_all() { ask(0, chunk_, e_.i64(0), 1); }
 
 void Prefetches::ask(int64_t first, int64_t share, Value turn, int64_t turns) {
-  constexpr int64_t kLine = 64;
   for (const Rows& rows : rows_) {
-    int64_t numbers = kLine * 8 / rows.type.getIntOrFloatBitWidth();
-    int64_t lines = (rows.columns + numbers - 1) / numbers;
-    int64_t here = (share * lines + turns - 1) / turns;
+    if (in_steps_ && !rows.write) continue;
+    int64_t numbers = kLine / bytes_of(rows.type), all = lines(rows);
+    int64_t here = llvm::divideCeil(share * all, turns);
     for (int64_t n = 0; n < here; ++n) {
-      Value line = e_.add(e_.mul(turn, here), n), row = e_.divide(line, lines);
-      Value column = e_.mul(e_.sub(line, e_.mul(row, lines)), numbers);
+      Value line = e_.add(e_.mul(turn, here), n), row = e_.divide(line, all);
+      Value column = e_.mul(e_.sub(line, e_.mul(row, all)), numbers);
       Value index = e_.add(e_.mul(e_.add(row, first), rows.step), column);
       e_.prefetch(e_.at(rows.first, index, rows.type), rows.write);
     }
   }
+}
+
+// Evenly over the turns, so that some lines may be asked for twice.
+StepHook Prefetches::ask_in_steps(MatmulOp update, Value turn, int64_t turns) {
+  auto& b = e_.builder();
+  int64_t all = 0;
+  for (const Rows& rows : rows_) all += rows.write ? 0 : lines(rows);
+  // A step asks for all of its tokens, or for one if there are turns enough.
+  int64_t of_step = chunk_ / steps_of_(update), parts = all * of_step <= turns ? of_step : 1;
+  Value token = e_.sub(turn, e_.mul(e_.divide(turn, parts), parts));
+  turn = e_.divide(turn, parts);
+  turns /= parts;
+
+  struct Column {  // of lines, one a token
+    Value first, step;
+  };
+  std::vector<Column> columns;
+  int64_t in_turn = llvm::divideCeil(all, turns);
+  for (int64_t n = 0; n < in_turn; ++n) {
+    Value number = e_.divide(e_.add(e_.mul(turn, all), n * turns), turns);
+    Column column;
+    int64_t before = 0;
+    for (const Rows& rows : rows_) {
+      if (rows.write) continue;
+      Value line = e_.mul(e_.add(number, -before), kLine);
+      Column of_these{e_.at(rows.first, line, b.getI8Type()),
+                      e_.mul(rows.step, bytes_of(rows.type))};
+      Value is_before = b.create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::slt,
+                                                      number, e_.i64(before));
+      column = before == 0 ? of_these
+                           : Column{e_.select(is_before, column.first, of_these.first),
+                                    e_.select(is_before, column.step, of_these.step)};
+      before += lines(rows);
+    }
+    columns.push_back(column);
+  }
+  return {update, [=, this](Value step) {
+            for (int64_t n = 0; n < of_step / parts; ++n)
+              for (const Column& column : columns) {
+                Value row = e_.add(e_.add(e_.mul(step, of_step), token), n);
+                Value at = e_.at(column.first, e_.mul(row, column.step), e_.builder().getI8Type());
+                e_.prefetch(at);
+              }
+          }};
 }
 
 NextState::NextState(Emitter& emitter, BlockEvaluator& blocks, Buffer state, Walking walking)

@@ -1,7 +1,9 @@
-// Rows of the caller's memory that the next turn starts with. Heads lie between the tokens of one,
-// so the processor does not guess them. They are asked for while products with the state are made
-// (or scores under decay, in a loop without such products), a few lines at a time: all at once they
-// would wait for each other, and for the tables of pages.
+// Rows that the next turn starts with: of the caller's memory, where heads lie between the tokens
+// of one so that the processor does not guess them, and of what other loops left. Asked for all at
+// once they would wait for each other, and for the tables of pages, and the loads behind them would
+// too. So they are asked for while the state is updated, a line or so in each step of that product;
+// where it has no such steps, and for rows to be written, a few lines at a time while products with
+// the state are made (or scores under decay, in a loop without such products).
 #pragma once
 
 #include "compiler/cpu/blocks.h"
@@ -12,8 +14,10 @@ class Prefetches {
  public:
   explicit Prefetches(Emitter& emitter) : e_(emitter) {}
 
+  // The steps of a product in which hooks are called; 0 if they are not.
+  using StepsOf = std::function<int64_t(chunk::MatmulOp)>;
   // A new turn of `loop`, whose chunks have so many tokens.
-  void start(const Loop& loop, int64_t chunk);
+  void start(const Loop& loop, int64_t chunk, StepsOf steps_of);
   // The next turn reads (or writes) rows from here on.
   void add(mlir::Value first_row, mlir::Value step, int64_t columns, mlir::Type type, bool write);
   // The share of them that is asked for in the turns of this op's loop.
@@ -28,14 +32,21 @@ class Prefetches {
     mlir::Type type;
     bool write;
   };
+  static int64_t lines(const Rows& rows);  // of one row
   bool takes(mlir::Operation* op) const;
+  // Whether an op has a step for each token, or for some together.
+  bool steps_over_tokens(mlir::Operation* op) const;
   // A turn's part of `share` rows from `first` on.
   void ask(int64_t first, int64_t share, mlir::Value turn, int64_t turns);
+  // A turn's lines of all rows to be read, token after token.
+  StepHook ask_in_steps(chunk::MatmulOp update, mlir::Value turn, int64_t turns);
 
   Emitter& e_;
   std::vector<Rows> rows_;
+  StepsOf steps_of_;
   int64_t chunk_ = 0;
   bool has_state_ = false;         // products with it
+  bool in_steps_ = false;          // rows to be read are asked for
   int64_t takers_ = 0, done_ = 0;  // ops left that take a share, rows done in this turn
 };
 

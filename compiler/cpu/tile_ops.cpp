@@ -79,12 +79,14 @@ void TileOps::emit_across(Value value, Buffer to, Value first_row, int64_t rows,
       }
   };
   e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(), [&](Value j) {
+    Block here{first_row, j, rows, wide, known_row, across};
     if (during) {
       int64_t turns = vectors / wide;
       Value before = e_.mul(e_.divide(first_row, rows), turns);
-      during(e_.add(before, e_.divide(j, wide * e_.lanes())), to.rows / rows * turns);
+      here.at_step =
+          during(e_.add(before, e_.divide(j, wide * e_.lanes())), to.rows / rows * turns);
     }
-    block({first_row, j, rows, wide, known_row, across});
+    block(here);
   });
   if (whole < vectors)
     block({first_row, e_.i64(whole * e_.lanes()), rows, vectors - whole, known_row, across});

@@ -38,11 +38,15 @@ void store(float x, char* to, DType type) {
 bool has_values(const KernelArgument& a) { return a.axes.find('v') != std::string::npos; }
 
 // The first of some tasks are long: they come at equal distances, so that every worker's share
-// starts with some of them.
-int64_t spread(int64_t index, int64_t first, int64_t tasks) {
+// starts with some of them. If that is one each, every second worker comes to its own last: the
+// others use more memory, and less of it at a time if not all workers are at them.
+int64_t spread(int64_t index, int64_t first, int64_t tasks, int64_t workers) {
   if (first == 0) return index;
+  auto start = [&](int64_t share) { return (share * tasks + first - 1) / first; };
   int64_t before = index * first / tasks;
-  bool is_first = index == (before * tasks + first - 1) / first;
+  if (first == workers && before % 2 == 1)
+    index = index + 1 < start(before + 1) ? index + 1 : start(before);
+  bool is_first = index == start(before);
   return is_first ? before : first + index - before - 1;
 }
 
@@ -254,7 +258,7 @@ void CpuCall::run_split(int64_t sequence) {
     for (bool by_chunks : {false, true})
       for (int64_t entry = entries - 1; entry >= 0; --entry) add(entry, by_chunks);
     auto task = [&](int64_t index, int worker) {
-      index = spread(index, serial, tasks);
+      index = spread(index, serial, tasks, pool_.workers());
       const Work* work = works.data();
       for (; index >= work->tasks; ++work) index -= work->tasks;
       int64_t piece = index % work->pieces, block = index / work->pieces % work->parts,

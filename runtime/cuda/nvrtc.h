@@ -32,8 +32,8 @@ class Nvrtc {
   std::string compile(const std::string& source, const std::string& name, const std::string& arch,
                       const std::map<std::string, std::string>& headers,
                       std::vector<std::string> options = {}) const;
-  // The same to machine code, with what the compiler said on the way. ptxas is given the option that
-  // a line "// ptxas: -O1" of the source asks for.
+  // The same to machine code, with what the compiler said on the way. ptxas is given the option
+  // that a line "// ptxas: -O1" of the source asks for.
   struct Cubin {
     std::string image, log;
   };

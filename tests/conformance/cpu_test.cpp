@@ -296,8 +296,7 @@ TEST_CASE("cpu: decode of many heads in one call gives the bits of a call for ea
       for (DType dtype : {DType::f32, DType::bf16}) {
         CAPTURE(v_first);
         CAPTURE(dtype);
-        Problem problem{
-            .key_dim = 24, .value_dim = 32, .dtype = dtype, .state_v_first = v_first};
+        Problem problem{.key_dim = 24, .value_dim = 32, .dtype = dtype, .state_v_first = v_first};
         problem.op = entry.name;
         agree(problem, {4, 20, {1, 0, 2, 1, 5}});  // 12 for a task, 5 for a key head
         agree(problem, {40, 40, {1, 0, 3}});

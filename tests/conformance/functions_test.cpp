@@ -74,8 +74,8 @@ class Probe {
       slots.push_back(kWidth);
       slots.push_back(0);  // there is one head
     }
-    REQUIRE(slots.size() == CpuKernel::kFirstArgument +
-                                CpuKernel::kArgumentSlots * kernel.arguments.size());
+    REQUIRE(slots.size() ==
+            CpuKernel::kFirstArgument + CpuKernel::kArgumentSlots * kernel.arguments.size());
     for (Code::Function function : kernel_.functions) function(slots.data());
     std::vector<float> o = memory.at("o");
     o.resize(count);
