@@ -379,9 +379,7 @@ class Kernel : public Memory {
       Value row = e_.at(at.pointer, offset, number);
       prefetches_.add(row, at.step, columns, number, write);
     };
-    for (auto input : program_.graph().getBody().getOps<InputOp>())
-      if (input.getScope() == Scope::token && buffers_.contains(input))
-        plan(input.getName(), tile_of(input), false);
+    for (InputOp input : token_inputs(loop, index)) plan(input.getName(), tile_of(input), false);
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       if (output.getScope() == Scope::token && program_.loop_of(output.getValue()) == index)
         plan(output.getName(), tile_of(output.getValue()), true);
@@ -411,17 +409,23 @@ class Kernel : public Memory {
     }
   }
 
-  void load_inputs(const Loop& loop, size_t index, Value first) {
-    llvm::SetVector<Value> inputs;
+  // What a turn reads of the caller's tokens, first things first.
+  std::vector<InputOp> token_inputs(const Loop& loop, size_t index) {
+    std::vector<InputOp> inputs;
     auto note = [&](Value value) {
       auto input = program_.origin(value).getDefiningOp<InputOp>();
-      if (input && input.getScope() == Scope::token) inputs.insert(input);
+      if (input && input.getScope() == Scope::token && !llvm::is_contained(inputs, input))
+        inputs.push_back(input);
     };
     for (mlir::Operation* op : loop.body) llvm::for_each(op->getOperands(), note);
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       if (index + 1 == program_.loops().size()) note(output.getValue());
-    for (Value input : inputs) {
-      const Bound& from = bound_[input.getDefiningOp<InputOp>().getName().str()];
+    return inputs;
+  }
+
+  void load_inputs(const Loop& loop, size_t index, Value first) {
+    for (InputOp input : token_inputs(loop, index)) {
+      const Bound& from = bound_[input.getName().str()];
       Value start = e_.at(from.pointer, e_.mul(first, from.step), e_.type_of(from.storage));
       if (rows_.in_place.contains(input)) {
         buffers_[input] = in_place(input, start, from);
