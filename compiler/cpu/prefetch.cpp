@@ -85,9 +85,38 @@ void Prefetches::ask(int64_t first, int64_t share, Value turn, int64_t turns) {
   }
 }
 
+Prefetches::Column Prefetches::column(Value number) {
+  auto& b = e_.builder();
+  Column found;
+  int64_t before = 0;
+  for (const Rows& rows : rows_) {
+    if (rows.write) continue;
+    int64_t own = lines(rows);
+    Column these{rows.first, e_.mul(rows.step, bytes_of(rows.type)), e_.add(number, -before),
+                 e_.i64(llvm::isPowerOf2_64(own) ? own - 1 : 0)};
+    Value is_before = b.create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::slt,
+                                                    number, e_.i64(before));
+    auto choose = [&](Value Column::* part) {
+      return e_.select(is_before, found.*part, these.*part);
+    };
+    found = before == 0 ? these
+                        : Column{choose(&Column::first), choose(&Column::step),
+                                 choose(&Column::line), choose(&Column::turned)};
+    before += own;
+  }
+  return found;
+}
+
+void Prefetches::ask(const Column& column, Value row) {
+  auto& b = e_.builder();
+  Value turned = b.create<mlir::arith::AndIOp>(e_.loc(), row, column.turned);
+  Value line = b.create<mlir::arith::XOrIOp>(e_.loc(), column.line, turned);
+  Value at = e_.add(e_.mul(row, column.step), e_.mul(line, kLine));
+  e_.prefetch(e_.at(column.first, at, b.getI8Type()));
+}
+
 // Evenly over the turns, so that some lines may be asked for twice.
 StepHook Prefetches::ask_in_steps(MatmulOp update, Value turn, int64_t turns) {
-  auto& b = e_.builder();
   int64_t all = 0;
   for (const Rows& rows : rows_) all += rows.write ? 0 : lines(rows);
   // A step asks for all of its tokens, or for one if there are turns enough.
@@ -96,36 +125,13 @@ StepHook Prefetches::ask_in_steps(MatmulOp update, Value turn, int64_t turns) {
   turn = e_.divide(turn, parts);
   turns /= parts;
 
-  struct Column {  // of lines, one a token
-    Value first, step;
-  };
   std::vector<Column> columns;
-  int64_t in_turn = llvm::divideCeil(all, turns);
-  for (int64_t n = 0; n < in_turn; ++n) {
-    Value number = e_.divide(e_.add(e_.mul(turn, all), n * turns), turns);
-    Column column;
-    int64_t before = 0;
-    for (const Rows& rows : rows_) {
-      if (rows.write) continue;
-      Value line = e_.mul(e_.add(number, -before), kLine);
-      Column of_these{e_.at(rows.first, line, b.getI8Type()),
-                      e_.mul(rows.step, bytes_of(rows.type))};
-      Value is_before = b.create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::slt,
-                                                      number, e_.i64(before));
-      column = before == 0 ? of_these
-                           : Column{e_.select(is_before, column.first, of_these.first),
-                                    e_.select(is_before, column.step, of_these.step)};
-      before += lines(rows);
-    }
-    columns.push_back(column);
-  }
+  for (int64_t n = 0; n * turns < all; ++n)
+    columns.push_back(column(e_.divide(e_.add(e_.mul(turn, all), n * turns), turns)));
   return {update, [=, this](Value step) {
+            Value first = e_.add(e_.mul(step, of_step), token);
             for (int64_t n = 0; n < of_step / parts; ++n)
-              for (const Column& column : columns) {
-                Value row = e_.add(e_.add(e_.mul(step, of_step), token), n);
-                Value at = e_.at(column.first, e_.mul(row, column.step), e_.builder().getI8Type());
-                e_.prefetch(at);
-              }
+              for (const Column& column : columns) ask(column, e_.add(first, n));
           }};
 }
 

@@ -33,6 +33,14 @@ class Prefetches {
     bool write;
   };
   static int64_t lines(const Rows& rows);  // of one row
+  // A line of each row. They lie in the same few sets of the first cache if rows are 4 KB apart, as
+  // with eight heads of 128 channels, and there is no place for more lines on their way than a set
+  // has ways: so each row's is another one, `line` with the row's number turned into it.
+  struct Column {
+    mlir::Value first, step, line, turned;
+  };
+  Column column(mlir::Value number);  // of all rows to be read
+  void ask(const Column& column, mlir::Value row);
   bool takes(mlir::Operation* op) const;
   // Whether an op has a step for each token, or for some together.
   bool steps_over_tokens(mlir::Operation* op) const;
