@@ -7,6 +7,7 @@
 #include "compiler/cpu/row_reads.h"
 #include "compiler/cpu/states.h"
 #include "compiler/cpu/token_step.h"
+#include "compiler/cpu/workspace.h"
 #include "linnet/error.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -45,9 +46,8 @@ class Kernel : public Memory {
         reads_rows_ahead_(target.reads_rows_ahead),
         stores_past_caches_(target.stores_past_caches),
         memory_(memory),
-        states_(e_, tile_ops_, scratch_, memory.state_v_first) {
-    for (const Loop& loop : program.loops()) place_workspace(loop);
-  }
+        workspace_(e_, program, scratch_, target.stores_past_caches),
+        states_(e_, tile_ops_, scratch_, memory.state_v_first) {}
 
   // The function of the loops [first, last).
   void emit(Value arguments, size_t first, size_t last) {
@@ -67,7 +67,7 @@ class Kernel : public Memory {
 
   bool uses_matrix_unit() const { return products_.use_tiles(); }
   int64_t scratch_used() const { return scratch_.used(); }
-  int64_t workspace_used() const { return workspace_used_; }
+  int64_t workspace_floats() const { return workspace_.floats(); }
 
   // Memory
   bool in_memory(Value value) override {
@@ -84,8 +84,7 @@ class Kernel : public Memory {
   Buffer buffer_of(Value value) override {
     value = program_.origin(value);
     if (auto found = buffers_.find(value); found != buffers_.end()) return found->second;
-    if (auto at = workspace_.find(value); at != workspace_.end())
-      return scratch_.shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(value));
+    if (workspace_.has(value)) return workspace_.at(value);
     if (auto row = value.getDefiningOp<RowOp>()) return row_in(row);
     throw InternalError(fmt::format("cpu: {} has no memory", name_of(value)));
   }
@@ -134,7 +133,7 @@ class Kernel : public Memory {
     auto slot = [&](int64_t i) { return e_.at(arguments, e_.i64(i), e_.builder().getI64Type()); };
     tokens_ = e_.load_int(slot(0));
     scratch_.start(e_.load_pointer(slot(1)));
-    workspace_base_ = e_.load_pointer(slot(2));
+    workspace_.start(e_.load_pointer(slot(2)));
     states_.asked = {e_.load_int(slot(3)), e_.load_int(slot(4)), e_.load_int(slot(5)),
                      e_.load_int(slot(6))};
     heads_ = e_.load_int(slot(7));
@@ -216,30 +215,16 @@ class Kernel : public Memory {
     return {};
   }
 
-  // Offsets of the tiles this loop keeps for others.
-  void place_workspace(const Loop& loop) {
-    auto place = [&](Value value) {
-      if (program_.placement(value) != Placement::workspace) return;
-      workspace_[value] = workspace_used_;
-      workspace_used_ += scratch_.floats_of(tile_of(value));
-    };
-    llvm::for_each(loop.carried(), place);
-    for (mlir::Operation* op : loop.body) place(op->getResult(0));
-  }
-
   void emit_turn(const Loop& loop, size_t index, Value chunk) {
     Value first = e_.mul(chunk, chunk_);
     valid_rows_ = chunk_ == 1 ? e_.i64(1) : e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first));
-    Value before = e_.mul(chunk, workspace_used_);
-    workspace_chunk_ = e_.at(workspace_base_, before);
+    workspace_.go_to(chunk);
     load_inputs(loop, index, first);
     plan_prefetches(loop, index, first);
     if (final_state(loop)) states_.keep(buffers_.lookup(loop.carried()[0]), chunk);
     for (Value argument : loop.carried())
-      if (program_.placement(argument) == Placement::workspace)
-        tile_ops_.copy(buffers_.lookup(argument),
-                       scratch_.shaped(e_.at(workspace_chunk_, e_.i64(workspace_.lookup(argument))),
-                                       tile_of(argument)));
+      if (workspace_.has(argument))
+        tile_ops_.copy(buffers_.lookup(argument), workspace_.at(argument));
 
     made_.clear();
     Values next;
@@ -258,7 +243,7 @@ class Kernel : public Memory {
         emit_root(op, buffers_.lookup(result));
       }
       if (auto row = llvm::dyn_cast<RowOp>(op)) {
-        if (workspace_.contains(result)) tile_ops_.copy(row_in(row), target_of(result));
+        if (workspace_.has(result)) tile_ops_.copy(row_in(row), target_of(result));
         continue;
       }
       if (program_.placement(result) == Placement::fused) continue;
@@ -286,25 +271,8 @@ class Kernel : public Memory {
   }
 
   Buffer target_of(Value result) {
-    if (auto at = workspace_.find(result); at != workspace_.end()) {
-      Buffer& buffer = buffers_[result] =
-          scratch_.shaped(e_.at(workspace_chunk_, e_.i64(at->second)), tile_of(result));
-      buffer.past_caches = goes_past_caches(result);
-      return buffer;
-    }
-    return buffers_[result] = scratch_.place(result);
-  }
-
-  // Chunks of a loop in any order are dealt out to threads, and the threads of the next loop read
-  // them all. Where two cores share no cache a line that one wrote and the other read costs both:
-  // tiles go to memory instead, if this loop does not read them again.
-  bool goes_past_caches(Value result) {
-    const Loop& loop = program_.loops()[*program_.loop_of(result)];
-    if (!stores_past_caches_ || loop.scan || !is_fusible(result.getDefiningOp())) return false;
-    return llvm::none_of(loop.body, [&](mlir::Operation* op) {
-      return llvm::any_of(op->getOperands(),
-                          [&](Value operand) { return program_.origin(operand) == result; });
-    });
+    return buffers_[result] =
+               workspace_.has(result) ? workspace_.at(result) : scratch_.place(result);
   }
 
   // A carried tile may be overwritten by its next value if that is read element by element only.
@@ -384,29 +352,7 @@ class Kernel : public Memory {
       if (output.getScope() == Scope::token && program_.loop_of(output.getValue()) == index)
         plan(output.getName(), tile_of(output.getValue()), true);
     if (chunk_ == 1) return prefetches_.ask_for_all();
-    plan_workspace(loop, index);
-  }
-
-  // What other loops left for the next chunk, maybe in another core's cache; and what a loop that
-  // carries nothing, of which threads take parts, leaves in this one's.
-  void plan_workspace(const Loop& loop, size_t index) {
-    llvm::SetVector<Value> tiles;
-    for (mlir::Operation* op : loop.body) {
-      Value result = op->getResult(0);
-      if (!loop.scan && workspace_.contains(result) && !goes_past_caches(result))
-        tiles.insert(result);
-      for (Value operand : op->getOperands())
-        if (Value value = program_.origin(operand);
-            workspace_.contains(value) && program_.loop_of(value) != index)
-          tiles.insert(value);
-    }
-    Value chunk = e_.at(workspace_chunk_,
-                        e_.i64(loop.order == Order::reverse ? -workspace_used_ : workspace_used_));
-    for (Value value : tiles) {
-      int64_t columns = (scratch_.floats_of(tile_of(value)) + chunk_ - 1) / chunk_;
-      prefetches_.add(e_.at(chunk, e_.i64(workspace_.lookup(value))), e_.i64(columns), columns,
-                      e_.builder().getF32Type(), program_.loop_of(value) == index);
-    }
+    workspace_.plan_prefetches(loop, index, prefetches_);
   }
 
   // What a turn reads of the caller's tokens, first things first.
@@ -529,15 +475,14 @@ class Kernel : public Memory {
   int64_t chunk_;
   bool reads_rows_ahead_, stores_past_caches_;
   MemoryOptions memory_;
+  Workspace workspace_;
   States states_;
   std::map<std::string, Bound> bound_;
-  Value heads_, tokens_, workspace_base_, workspace_chunk_, valid_rows_;
-  int64_t workspace_used_ = 0;
+  Value heads_, tokens_, valid_rows_;
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
   RowReads rows_;
   llvm::DenseSet<Value> made_;  // fused values made ahead of what reads them
-  llvm::DenseMap<Value, int64_t> workspace_;
 };
 
 }  // namespace
@@ -566,7 +511,7 @@ CpuKernel emit_kernel(mlir::ModuleOp module, const TileProgram& program, const T
                               .parallel = !whole && program.loops()[first].order == Order::any});
     kernel.uses_matrix_unit |= emitted.uses_matrix_unit();
     kernel.scratch_floats = std::max(kernel.scratch_floats, emitted.scratch_used());
-    kernel.workspace_floats = emitted.workspace_used();
+    kernel.workspace_floats = emitted.workspace_floats();
   }
   if (loops > 1)
     kernel.shared_first = llvm::none_of(program.loops()[0].body, [&](mlir::Operation* op) {
