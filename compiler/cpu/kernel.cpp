@@ -44,7 +44,6 @@ class Kernel : public Memory {
                   target.narrow_unit),
         chunk_(program.graph().getChunkSize()),
         reads_rows_ahead_(target.reads_rows_ahead),
-        stores_past_caches_(target.stores_past_caches),
         memory_(memory),
         workspace_(e_, program, scratch_, target.stores_past_caches),
         states_(e_, tile_ops_, scratch_, memory.state_v_first) {}
@@ -188,7 +187,7 @@ class Kernel : public Memory {
           if (buffers_.lookup(loop.carried()[i]).step) continue;  // it is there already
           states_.store(buffers_.lookup(loop.carried()[i]), to);
         }
-    if (stores_past_caches_ && !loop.scan) e_.fence_stores();
+    workspace_.finish(loop);
     forget_turn();
   }
 
@@ -356,12 +355,11 @@ class Kernel : public Memory {
   }
 
   // What a turn reads of the caller's tokens, first things first.
-  std::vector<InputOp> token_inputs(const Loop& loop, size_t index) {
-    std::vector<InputOp> inputs;
+  llvm::SetVector<InputOp> token_inputs(const Loop& loop, size_t index) {
+    llvm::SetVector<InputOp> inputs;
     auto note = [&](Value value) {
       auto input = program_.origin(value).getDefiningOp<InputOp>();
-      if (input && input.getScope() == Scope::token && !llvm::is_contained(inputs, input))
-        inputs.push_back(input);
+      if (input && input.getScope() == Scope::token) inputs.insert(input);
     };
     for (mlir::Operation* op : loop.body) llvm::for_each(op->getOperands(), note);
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
@@ -473,7 +471,7 @@ class Kernel : public Memory {
   Prefetches prefetches_;
   MatrixProducts products_;
   int64_t chunk_;
-  bool reads_rows_ahead_, stores_past_caches_;
+  bool reads_rows_ahead_;
   MemoryOptions memory_;
   Workspace workspace_;
   States states_;

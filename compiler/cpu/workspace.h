@@ -18,6 +18,10 @@ class Workspace {
   void go_to(mlir::Value chunk) { chunk_ = e_.at(base_, e_.mul(chunk, floats_)); }
   // Where a tile lies, in the chunk at hand.
   Buffer at(mlir::Value value) const;
+  // After a loop: what it stored past the caches is seen by others.
+  void finish(const Loop& loop) const {
+    if (past_caches_ && !loop.scan) e_.fence_stores();
+  }
   // What a loop finds in the next chunk, maybe in another core's cache; and what a loop that
   // carries nothing, of which threads take parts, leaves there in this one's.
   void plan_prefetches(const Loop& loop, size_t index, Prefetches& prefetches) const;
