@@ -77,12 +77,13 @@ std::string describe_problem(const Problem& p, Direction direction) {
 
 std::string CpuKernel::describe() const {
   std::string text = fmt::format(
-      "linnet cpu kernel 1\nchunk {}\nvalue_block {}\nshared_first {}\nmatrix_unit {}\n"
-      "scratch_floats {}\nworkspace_floats {}\n",
-      chunk, value_block, static_cast<int>(shared_first), static_cast<int>(uses_matrix_unit),
-      scratch_floats, workspace_floats);
+      "linnet cpu kernel 2\nchunk {}\nvalue_block {}\nmatrix_unit {}\n"
+      "scratch_floats {}\nkept_floats {}\npassed_floats {}\ncarried_floats {}\n",
+      chunk, value_block, static_cast<int>(uses_matrix_unit), scratch_floats, kept_floats,
+      passed_floats, carried_floats);
   for (const Entry& e : entries)
-    text += fmt::format("entry {} {}\n", e.offset, static_cast<int>(e.parallel));
+    text += fmt::format("entry {} {} {} {}\n", e.offset, static_cast<int>(e.parallel), e.pass,
+                        static_cast<int>(e.backwards));
   for (const KernelArgument& a : arguments) text += describe_argument(a);
   return text;
 }
@@ -90,24 +91,24 @@ std::string CpuKernel::describe() const {
 CpuKernel CpuKernel::parse(const std::string& description, std::string code) {
   CpuKernel kernel;
   kernel.code = std::move(code);
-  Lines lines(description, "linnet cpu kernel 1");
+  Lines lines(description, "linnet cpu kernel 2");
   for (std::string key; lines.next(key);) {
     if (key == "entry") {
       Entry entry;
-      lines >> entry.offset >> entry.parallel;
+      lines >> entry.offset >> entry.parallel >> entry.pass >> entry.backwards;
       lines.require(entry.offset >= 0 && entry.offset < static_cast<int64_t>(kernel.code.size()));
       kernel.entries.push_back(entry);
     } else if (key == "argument") {
       kernel.arguments.push_back(lines.argument());
-    } else if (key == "shared_first") {
-      lines >> kernel.shared_first;
     } else if (key == "matrix_unit") {
       lines >> kernel.uses_matrix_unit;
     } else {
       int64_t* number = key == "chunk"              ? &kernel.chunk
                         : key == "value_block"      ? &kernel.value_block
                         : key == "scratch_floats"   ? &kernel.scratch_floats
-                        : key == "workspace_floats" ? &kernel.workspace_floats
+                        : key == "kept_floats"    ? &kernel.kept_floats
+                        : key == "passed_floats"  ? &kernel.passed_floats
+                        : key == "carried_floats" ? &kernel.carried_floats
                                                     : nullptr;
       lines.require(number);
       lines >> *number;

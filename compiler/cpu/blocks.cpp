@@ -186,10 +186,10 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     Values right_vectors = held_.lookup(right);
     for (int64_t v = right_vectors.size(); v < block.vectors; ++v)
       right_vectors.push_back(
-          e_.load_vector(e_.at(b.pointer, e_.add(row_start(b, k), column(block, v)))));
+          e_.load_vector(e_.at(b.pointer, e_.add(b.row_start(e_, k), column(block, v)))));
     for (int64_t i = 0; i < block.rows; ++i) {
-      Value index = transposed ? e_.add(e_.mul(k, a.stride), row(block, i))
-                               : e_.add(e_.mul(row(block, i), a.stride), k);
+      Value index = transposed ? e_.add(a.row_start(e_, k), row(block, i))
+                               : e_.add(a.row_start(e_, row(block, i)), k);
       Value scalar = e_.load(e_.at(a.pointer, index));
       if (negate) scalar = e_.builder().create<arith::NegFOp>(e_.loc(), scalar);
       Value x = e_.splat(scalar);

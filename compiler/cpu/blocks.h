@@ -12,10 +12,16 @@ namespace linnet::cpu {
 struct Buffer {
   mlir::Value pointer;
   int64_t rows = 1, columns = 1, stride = 1;
-  // In the caller's memory: what the rows are apart instead of `stride`, and the format.
+  // In the caller's memory, or of a wider tile: what the rows are apart instead of `stride`, and
+  // the format.
   mlir::Value step = {};
   chunk::Precision storage = chunk::Precision::f32;
   bool past_caches = false;  // written for other cores, line by line
+
+  // Where row i starts, in elements.
+  mlir::Value row_start(Emitter& e, mlir::Value i) const {
+    return step ? e.mul(i, step) : e.mul(i, stride);
+  }
 };
 
 // Called in every step of a product, with its number.
@@ -60,14 +66,9 @@ class BlockEvaluator {
   // The block's vectors, row after row.
   Values evaluate(mlir::Value value, const Block& block);
 
-  // Where row i starts, in elements.
-  mlir::Value row_start(const Buffer& buffer, mlir::Value i) {
-    return buffer.step ? e_.mul(i, buffer.step) : e_.mul(i, buffer.stride);
-  }
-
   // A vector of row i, from a column on.
   mlir::Value load(const Buffer& buffer, mlir::Value i, mlir::Value column) {
-    return e_.load_as_f32(buffer.pointer, e_.add(row_start(buffer, i), column), buffer.storage,
+    return e_.load_as_f32(buffer.pointer, e_.add(buffer.row_start(e_, i), column), buffer.storage,
                           true);
   }
 

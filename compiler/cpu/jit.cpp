@@ -117,9 +117,9 @@ struct Translated {
   std::unique_ptr<llvm::Module> module;
 };
 
-Translated translate(const TileProgram& program, const Target& target, const MemoryOptions& memory,
+Translated translate(const Programs& programs, const Target& target, const MemoryOptions& memory,
                      llvm::TargetMachine& machine) {
-  mlir::MLIRContext& context = *program.graph()->getContext();
+  mlir::MLIRContext& context = *programs.whole.graph()->getContext();
   mlir::DialectRegistry registry;
   mlir::registerBuiltinDialectTranslation(registry);
   mlir::registerLLVMDialectTranslation(registry);
@@ -129,7 +129,7 @@ Translated translate(const TileProgram& program, const Target& target, const Mem
   mlir::OwningOpRef<mlir::ModuleOp> module =
       mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
   Translated result;
-  result.kernel = emit_kernel(*module, program, target, memory);
+  result.kernel = emit_kernel(*module, programs, target, memory);
   lower(*module);
   result.context = std::make_unique<llvm::LLVMContext>();
   result.module = mlir::translateModuleToLLVMIR(*module, *result.context);
@@ -178,9 +178,9 @@ llvm::SmallString<0> emit(Translated& translated, llvm::TargetMachine& machine,
 
 }  // namespace
 
-CpuKernel compile(const TileProgram& program, const Target& target, const MemoryOptions& memory) {
+CpuKernel compile(const Programs& programs, const Target& target, const MemoryOptions& memory) {
   auto machine = machine_for(target);
-  Translated translated = translate(program, target, memory, *machine);
+  Translated translated = translate(programs, target, memory, *machine);
   CpuKernel kernel = std::move(translated.kernel);
   auto object = emit(translated, *machine, llvm::CodeGenFileType::ObjectFile);
   std::vector<std::string> names;
@@ -193,7 +193,7 @@ CpuKernel compile(const TileProgram& program, const Target& target, const Memory
 
 std::string assembly_of(const TileProgram& program, const Target& target) {
   auto machine = machine_for(target);
-  Translated translated = translate(program, target, {}, *machine);
+  Translated translated = translate({program}, target, {}, *machine);
   return emit(translated, *machine, llvm::CodeGenFileType::AssemblyFile).str().str();
 }
 

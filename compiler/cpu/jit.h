@@ -6,7 +6,7 @@
 namespace linnet::cpu {
 
 // Throws InternalError if LLVM refuses the code, or if it would need anything outside of itself.
-CpuKernel compile(const TileProgram& program, const Target& target,
+CpuKernel compile(const Programs& programs, const Target& target,
                   const MemoryOptions& memory = {});
 
 // The kernel as assembly for a processor that need not be this one.

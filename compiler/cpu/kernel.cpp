@@ -43,9 +43,10 @@ class Kernel : public Memory {
         products_(e_, program, *this, blocks_, tile_ops_, scratch_, prefetches_,
                   target.narrow_unit),
         chunk_(program.graph().getChunkSize()),
+        in_parts_(!program.schedule().fuse_stages),
         reads_rows_ahead_(target.reads_rows_ahead),
         memory_(memory),
-        workspace_(e_, program, scratch_, target.stores_past_caches),
+        workspace_(e_, program, scratch_, target.stores_past_caches, memory.value_channels),
         states_(e_, tile_ops_, scratch_, memory.state_v_first) {}
 
   // The function of the loops [first, last).
@@ -66,7 +67,7 @@ class Kernel : public Memory {
 
   bool uses_matrix_unit() const { return products_.use_tiles(); }
   int64_t scratch_used() const { return scratch_.used(); }
-  int64_t workspace_floats() const { return workspace_.floats(); }
+  const Workspace& workspace() const { return workspace_; }
 
   // Memory
   bool in_memory(Value value) override {
@@ -132,7 +133,9 @@ class Kernel : public Memory {
     auto slot = [&](int64_t i) { return e_.at(arguments, e_.i64(i), e_.builder().getI64Type()); };
     tokens_ = e_.load_int(slot(0));
     scratch_.start(e_.load_pointer(slot(1)));
-    workspace_.start(e_.load_pointer(slot(2)));
+    workspace_.start(e_.load_pointer(slot(2)), e_.load_pointer(slot(8)), e_.load_int(slot(11)));
+    carry_from_ = e_.load_int(slot(9));
+    carry_to_ = e_.load_int(slot(10));
     states_.asked = {e_.load_int(slot(3)), e_.load_int(slot(4)), e_.load_int(slot(5)),
                      e_.load_int(slot(6))};
     heads_ = e_.load_int(slot(7));
@@ -149,8 +152,9 @@ class Kernel : public Memory {
   Buffer row_in(RowOp row) {
     Buffer source = buffer_of(row.getSource());
     bool vector = tile_of(row.getSource()).getRank() == 1;
-    int64_t offset = row.getIndex() * (vector ? 1 : source.stride);
-    return {e_.at(source.pointer, e_.i64(offset)), 1, vector ? 1 : source.columns, source.stride};
+    Value index = e_.i64(row.getIndex());
+    Value offset = vector ? index : source.row_start(e_, index);
+    return {e_.at(source.pointer, offset), 1, vector ? 1 : source.columns, source.stride};
   }
 
   // Inputs that are the same for every chunk.
@@ -165,7 +169,7 @@ class Kernel : public Memory {
             e_.at(buffer.pointer, e_.i64(i * buffer.stride)), buffer.columns);
     }
     for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
-      if (output.getScope() != Scope::head) continue;
+      if (output.getScope() != Scope::head || in_parts_) continue;
       Buffer buffer = sums_[output] = scratch_.take(tile_of(output.getValue()));
       tile_ops_.fill_zero(buffer);
     }
@@ -180,6 +184,16 @@ class Kernel : public Memory {
       Value chunk = loop.order == Order::reverse ? e_.sub(e_.sub(chunks, turn), e_.i64(1)) : turn;
       emit_turn(loop, index, chunk);
     });
+    if (in_parts_ && loop.scan)
+      either(
+          is_given(carry_to_), [&] { carry_on(loop); }, [&] { store_states(loop); });
+    else
+      store_states(loop);
+    workspace_.finish(loop);
+    forget_turn();
+  }
+
+  void store_states(const Loop& loop) {
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       for (size_t i = 0; i < loop.carried().size(); ++i)
         if (output.getValue() == loop.scan->getOpResult(i)) {
@@ -187,8 +201,31 @@ class Kernel : public Memory {
           if (buffers_.lookup(loop.carried()[i]).step) continue;  // it is there already
           states_.store(buffers_.lookup(loop.carried()[i]), to);
         }
-    workspace_.finish(loop);
-    forget_turn();
+  }
+
+  // To the call for the sequence's next part.
+  void carry_on(const Loop& loop) {
+    Value memory = pointer_to(carry_to_);
+    for (Value carried : loop.carried())
+      tile_ops_.copy(buffers_.lookup(carried), workspace_.carried_at(memory, loop, carried));
+  }
+
+  Value is_given(Value address) {
+    return e_.builder().create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::ne,
+                                                    address, e_.i64(0));
+  }
+  Value pointer_to(Value address) {
+    return e_.builder().create<mlir::LLVM::IntToPtrOp>(e_.loc(), e_.pointer_type(), address);
+  }
+  void either(Value condition, llvm::function_ref<void()> then,
+              llvm::function_ref<void()> otherwise) {
+    auto& b = e_.builder();
+    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), condition, true);
+    mlir::OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    then();
+    b.setInsertionPointToStart(branch.elseBlock());
+    otherwise();
   }
 
   void load_state(const Loop& loop, Value argument, Value init) {
@@ -196,14 +233,25 @@ class Kernel : public Memory {
     if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
     const Bound& from = bound_[input.getName().str()];
     OutputOp last = final_state(loop);
-    bool in_place = chunk_ == 1 && last && states_.can_lie_in_place(tile_of(argument), from);
+    bool in_place = chunk_ == 1 && last && !in_parts_ && states_.can_lie_in_place(tile_of(argument), from);
     if (in_place && memory_.state_v_first) {
       auto step = token_step(loop);
       in_place = step && step->can_walk_values();
     }
-    buffers_[argument] = in_place
-                             ? states_.place(tile_of(argument), from, bound_[last.getName().str()])
-                             : states_.load(tile_of(argument), from);
+    if (in_place) {
+      buffers_[argument] =
+          states_.place(tile_of(argument), from, bound_[last.getName().str()]);
+      return;
+    }
+    Buffer state = buffers_[argument] = scratch_.take(tile_of(argument));
+    if (!in_parts_) return states_.load(from, state);
+    either(
+        is_given(carry_from_),
+        [&] {
+          Value memory = pointer_to(carry_from_);
+          tile_ops_.copy(workspace_.carried_at(memory, loop, argument), state);
+        },
+        [&] { states_.load(from, state); });
   }
 
   // Where the one state of a loop over tokens in their order goes in the end, if the graph says so.
@@ -231,7 +279,7 @@ class Kernel : public Memory {
     std::optional<TokenStep> step = token_step(loop);
     std::optional<NextState> ahead;
     if (step) {
-      ahead.emplace(e_, blocks_, buffers_.lookup(loop.carried()[0]), walking(loop));
+      ahead.emplace(e_, buffers_.lookup(loop.carried()[0]), walking(loop));
       ahead->ask_between_ops();
     }
     for (mlir::Operation* op : loop.body) {
@@ -253,7 +301,7 @@ class Kernel : public Memory {
       if (ahead) ahead->ask_between_ops();
     }
     if (step) step->emit(e_, *this, blocks_, scratch_, *ahead, walking(loop));
-    store_outputs(index, first);
+    store_outputs(index, chunk, first);
     if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
   }
@@ -413,7 +461,7 @@ class Kernel : public Memory {
             from.storage};
   }
 
-  void store_outputs(size_t index, Value first) {
+  void store_outputs(size_t index, Value chunk, Value first) {
     for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
       Value value = program_.origin(output.getValue());
       auto loop = program_.loop_of(value);
@@ -423,7 +471,10 @@ class Kernel : public Memory {
       Buffer buffer = in_memory(value) ? buffer_of(value) : materialised_constant(value);
       Bound& to = bound_[output.getName().str()];
       if (output.getScope() == Scope::head) {
-        tile_ops_.add_to(buffer, sums_.lookup(output));
+        if (in_parts_)
+          store_of_chunk(buffer, to, chunk);
+        else
+          tile_ops_.add_to(buffer, sums_.lookup(output));
         continue;
       }
       Value start = e_.at(to.pointer, e_.mul(first, to.step), e_.type_of(to.storage));
@@ -434,6 +485,12 @@ class Kernel : public Memory {
     }
   }
 
+  // Who calls for parts of a sequence adds up what its chunks give.
+  void store_of_chunk(Buffer buffer, const Bound& to, Value chunk) {
+    Value start = e_.at(to.pointer, e_.mul(chunk, buffer.rows * buffer.columns));
+    tile_ops_.store_rows(buffer, start, e_.i64(buffer.columns), to.storage, e_.i64(buffer.rows));
+  }
+
   Buffer materialised_constant(Value value) {
     Buffer buffer = scratch_.place(value);
     tile_ops_.emit_blocks(value, buffer, false);
@@ -442,7 +499,7 @@ class Kernel : public Memory {
 
   void store_sums() {
     for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
-      if (output.getScope() != Scope::head) continue;
+      if (output.getScope() != Scope::head || in_parts_) continue;
       Buffer buffer = sums_.lookup(output);
       Bound& to = bound_[output.getName().str()];
       tile_ops_.store_rows(buffer, to.pointer, e_.i64(buffer.columns), to.storage,
@@ -471,12 +528,13 @@ class Kernel : public Memory {
   Prefetches prefetches_;
   MatrixProducts products_;
   int64_t chunk_;
+  bool in_parts_;  // a function a loop, called for parts of a sequence
   bool reads_rows_ahead_;
   MemoryOptions memory_;
   Workspace workspace_;
   States states_;
   std::map<std::string, Bound> bound_;
-  Value heads_, tokens_, valid_rows_;
+  Value heads_, tokens_, valid_rows_, carry_from_, carry_to_;
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
   RowReads rows_;
@@ -485,8 +543,9 @@ class Kernel : public Memory {
 
 }  // namespace
 
-CpuKernel emit_kernel(mlir::ModuleOp module, const TileProgram& program, const Target& target,
+CpuKernel emit_kernel(mlir::ModuleOp module, const Programs& programs, const Target& target,
                       const MemoryOptions& memory) {
+  const TileProgram& program = programs.whole;
   CpuKernel kernel;
   kernel.arguments = arguments_of(program.graph());
   size_t argument = 0;
@@ -497,25 +556,33 @@ CpuKernel emit_kernel(mlir::ModuleOp module, const TileProgram& program, const T
   bool whole = program.schedule().fuse_stages;
   size_t loops = program.loops().size();
   for (size_t first = 0; first < loops; first = whole ? loops : first + 1) {
+    const Loop& loop = program.loops()[first];
     auto builder = mlir::OpBuilder::atBlockEnd(module.getBody());
     auto pointer = mlir::LLVM::LLVMPointerType::get(module.getContext());
     auto function = builder.create<mlir::func::FuncOp>(
         module.getLoc(), fmt::format("entry{}", first), builder.getFunctionType(pointer, {}));
     builder.setInsertionPointToStart(function.addEntryBlock());
-    Kernel emitted(program, target, builder, memory);
+    Kernel emitted(whole ? program : programs.of(loop), target, builder, memory);
     emitted.emit(function.getArgument(0), first, whole ? loops : first + 1);
     builder.create<mlir::func::ReturnOp>(module.getLoc());
     kernel.entries.push_back({.offset = static_cast<int64_t>(first),
-                              .parallel = !whole && program.loops()[first].order == Order::any});
+                              .parallel = !whole && loop.order == Order::any,
+                              .pass = program.pass_of(first)});
     kernel.uses_matrix_unit |= emitted.uses_matrix_unit();
     kernel.scratch_floats = std::max(kernel.scratch_floats, emitted.scratch_used());
-    kernel.workspace_floats = emitted.workspace_floats();
+    kernel.kept_floats = emitted.workspace().kept_floats();
+    kernel.passed_floats = emitted.workspace().passed_floats();
+    kernel.carried_floats = emitted.workspace().carried_floats();
   }
-  if (loops > 1)
-    kernel.shared_first = llvm::none_of(program.loops()[0].body, [&](mlir::Operation* op) {
-      return program.placement(op->getResult(0)) == Placement::workspace &&
-             has_axis(op->getResult(0).getType(), Axis::value);
-    });
+  for (auto& entry : kernel.entries)
+    for (size_t i = 0; i < loops; ++i)
+      entry.backwards |=
+          program.pass_of(i) == entry.pass && program.loops()[i].order == Order::reverse;
+  for (auto output : program.graph().getBody().getOps<OutputOp>())
+    if (auto loop = program.loop_of(output.getValue());
+        !whole && output.getScope() == Scope::head && !(loop && kernel.entries[*loop].backwards))
+      throw InternalError(fmt::format("cpu: {} is not summed from the last chunk back",
+                                      output.getName().str()));
   return kernel;
 }
 

@@ -25,8 +25,8 @@ Value MatrixUnit::tile_number(int64_t tile) {
 
 // A tile between its register and the 32-bit numbers of a buffer.
 void MatrixUnit::move(llvm::StringRef name, int64_t tile, Buffer buffer, Value row, Value column) {
-  Value start = e_.at(buffer.pointer, e_.add(e_.mul(row, buffer.stride), column));
-  call(name, {tile_number(tile), start, e_.i64(buffer.stride * 4)});
+  Value start = e_.at(buffer.pointer, e_.add(buffer.row_start(e_, row), column));
+  call(name, {tile_number(tile), start, buffer.row_start(e_, e_.i64(4))});
 }
 
 // The layout of the instruction's operand: a palette, bytes of a row and rows of each tile.
@@ -202,7 +202,7 @@ Value MatrixUnit::pairs(Value numbers) {
 // One pair of the left times a vector of pairs of the right at a time.
 void MatrixUnit::dots(const Product& p, const Block& block) {
   auto number = [&](const Buffer& buffer, Value row, Value column) {
-    return e_.at(buffer.pointer, e_.add(e_.mul(row, buffer.stride), column));
+    return e_.at(buffer.pointer, e_.add(buffer.row_start(e_, row), column));
   };
   auto row = [&](int64_t i) { return e_.add(block.first_row, i); };
   auto column = [&](int64_t v) { return e_.add(block.first_column, v * e_.lanes()); };

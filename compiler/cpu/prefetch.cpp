@@ -135,11 +135,11 @@ StepHook Prefetches::ask_in_steps(MatmulOp update, Value turn, int64_t turns) {
           }};
 }
 
-NextState::NextState(Emitter& emitter, BlockEvaluator& blocks, Buffer state, Walking walking)
+NextState::NextState(Emitter& emitter, Buffer state, Walking walking)
     : e_(emitter), rows_(state.rows) {
   // It gains nothing where vectors are a line long: fewer instructions stand between the loads.
   if (walking != Walking::rows || e_.lanes() == kLine) return;
-  start_ = e_.at(state.pointer, blocks.row_start(state, e_.i64(rows_)));
+  start_ = e_.at(state.pointer, state.row_start(e_, e_.i64(rows_)));
   int64_t lines = (state.stride + kLine - 1) / kLine;
   between_ = lines >= 4 ? 1 : 0;
   multiplied_ = (lines + 1) / 2;

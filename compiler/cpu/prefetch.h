@@ -77,7 +77,7 @@ enum class Walking {
 // it is multiplied, the others as it is updated.
 class NextState {
  public:
-  NextState(Emitter& emitter, BlockEvaluator& blocks, Buffer state, Walking walking);
+  NextState(Emitter& emitter, Buffer state, Walking walking);
 
   void ask_between_ops() { ask_up_to(asked_ + kAtOnce); }
   void ask_before_walk() { ask_up_to(rows_ * between_); }  // what is left of those

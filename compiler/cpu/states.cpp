@@ -16,11 +16,10 @@ Buffer States::flipped(Buffer state) {
   return {scratch_.at(flipped_offset_), state.columns, state.rows, stride};
 }
 
-Buffer States::load(Tile type, const Bound& from) {
-  Buffer state = scratch_.take(type), lying = v_first_ ? flipped(state) : state;
+void States::load(const Bound& from, Buffer state) {
+  Buffer lying = v_first_ ? flipped(state) : state;
   tile_ops_.load_rows(from.pointer, from.step, from.storage, lying, e_.i64(lying.rows));
   if (v_first_) tile_ops_.transpose(lying, state);
-  return state;
 }
 
 void States::store(Buffer state, const Bound& to) {

@@ -25,8 +25,8 @@ class States {
     mlir::Value pointer, step, every, row_step;
   } asked;
 
-  // A tile of scratch memory with the state in it; and back.
-  Buffer load(chunk::Tile type, const Bound& from);
+  // To a tile of scratch memory, and back.
+  void load(const Bound& from, Buffer state);
   void store(Buffer state, const Bound& to);
   // The state a chunk starts from, where the caller asked for states and this one is due.
   void keep(Buffer state, mlir::Value chunk);

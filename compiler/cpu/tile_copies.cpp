@@ -33,7 +33,7 @@ void TileOps::load_rows(Value from, Value step, Precision storage, Buffer to, Va
 void TileOps::load_rows_to(Value from, Value step, Buffer to) {
   e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
     load_row(e_.at(from, e_.mul(i, step)), Precision::f32,
-             e_.at(to.pointer, blocks_.row_start(to, i)), to.columns);
+             e_.at(to.pointer, to.row_start(e_, i)), to.columns);
   });
 }
 
@@ -66,7 +66,7 @@ void TileOps::load_column(Value from, Value step, Precision storage, Buffer to, 
 void TileOps::store_rows(Buffer from, Value to, Value step, Precision storage, Value valid) {
   int64_t whole = from.columns / e_.lanes() * e_.lanes();
   e_.loop(e_.i64(0), valid, 1, [&](Value i) {
-    Value source = e_.at(from.pointer, e_.mul(i, from.stride)), start = e_.mul(i, step);
+    Value source = e_.at(from.pointer, from.row_start(e_, i)), start = e_.mul(i, step);
     e_.loop(e_.i64(0), e_.i64(whole), e_.lanes(), [&](Value j) {
       e_.store_as(e_.load_vector(e_.at(source, j)), to, e_.add(start, j), storage);
     });

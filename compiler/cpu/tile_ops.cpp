@@ -20,6 +20,13 @@ void TileOps::fill_zero(Buffer to) {
 }
 
 void TileOps::copy(Buffer from, Buffer to) {
+  if (from.step || to.step)
+    return e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
+      e_.loop(e_.i64(0), e_.i64(to.stride), e_.lanes(), [&](Value j) {
+        Value x = e_.load_vector(e_.at(from.pointer, e_.add(from.row_start(e_, i), j)));
+        e_.store(x, e_.at(to.pointer, e_.add(to.row_start(e_, i), j)));
+      });
+    });
   for_each_vector(to, [&](Value at) {
     e_.store(e_.load_vector(e_.at(from.pointer, at)), e_.at(to.pointer, at));
   });
@@ -40,10 +47,10 @@ void TileOps::transpose(Buffer from, Buffer to) {
     Values rows;
     for (int64_t i = 0; i < lanes; ++i)
       rows.push_back(
-          e_.load_vector(e_.at(from.pointer, e_.add(e_.mul(e_.add(row, i), from.stride), column))));
+          e_.load_vector(e_.at(from.pointer, e_.add(from.row_start(e_, e_.add(row, i)), column))));
     e_.transpose(rows);
     for (int64_t j = 0; j < columns; ++j)
-      e_.store(rows[j], e_.at(to.pointer, e_.add(e_.mul(e_.add(column, j), to.stride), row)));
+      e_.store(rows[j], e_.at(to.pointer, e_.add(to.row_start(e_, e_.add(column, j)), row)));
   };
   int64_t full = from.columns / lanes * lanes;
   e_.loop(e_.i64(0), e_.i64(whole), lanes, [&](Value row) {
@@ -52,8 +59,8 @@ void TileOps::transpose(Buffer from, Buffer to) {
   });
   e_.loop(e_.i64(whole), e_.i64(from.rows), 1, [&](Value i) {
     e_.loop(e_.i64(0), e_.i64(from.columns), 1, [&](Value j) {
-      Value x = e_.load(e_.at(from.pointer, e_.add(e_.mul(i, from.stride), j)));
-      e_.store(x, e_.at(to.pointer, e_.add(e_.mul(j, to.stride), i)));
+      Value x = e_.load(e_.at(from.pointer, e_.add(from.row_start(e_, i), j)));
+      e_.store(x, e_.at(to.pointer, e_.add(to.row_start(e_, j), i)));
     });
   });
 }
@@ -72,7 +79,7 @@ void TileOps::emit_across(Value value, Buffer to, Value first_row, int64_t rows,
     Values values = blocks_.evaluate(value, b);
     for (int64_t i = 0; i < b.rows; ++i)
       for (int64_t v = 0; v < b.vectors; ++v) {
-        Value index = e_.add(e_.add(blocks_.row_start(to, e_.add(b.first_row, i)), b.first_column),
+        Value index = e_.add(e_.add(to.row_start(e_, e_.add(b.first_row, i)), b.first_column),
                              v * e_.lanes());
         Value part = values[i * b.vectors + v], at = e_.at(to.pointer, index);
         to.past_caches ? e_.store_past_caches(part, at) : e_.store(part, at);

@@ -114,7 +114,7 @@ class Walk {
 
   Value column(const Columns& columns, int64_t v) { return e_.add(columns.first, v * e_.lanes()); }
   Value state_vector(Value row, Value column) {
-    return e_.load_vector(e_.at(state_.pointer, e_.add(blocks_.row_start(state_, row), column)));
+    return e_.load_vector(e_.at(state_.pointer, e_.add(state_.row_start(e_, row), column)));
   }
   Value left(const Product& product, Value row) {
     return e_.splat(e_.load(e_.at(product.left.pointer, row)));
@@ -122,7 +122,7 @@ class Walk {
   void put(const Values& values, Buffer to, Value row, const Columns& columns) {
     for (int64_t v = 0; v < columns.vectors; ++v)
       e_.store(values[v],
-               e_.at(to.pointer, e_.add(blocks_.row_start(to, row), column(columns, v))));
+               e_.at(to.pointer, e_.add(to.row_start(e_, row), column(columns, v))));
   }
   Values evaluate(Value value, Value row, const Columns& columns, bool across = false) {
     memory_.evaluating = value;
@@ -274,7 +274,7 @@ void Walk::by_columns() {
 void Walk::ask_for(Value row, int64_t half) {
   int64_t lines = (state_.stride + kLine - 1) / kLine;
   for (int64_t n = lines * half / 2; n < lines * (half + 1) / 2; ++n)
-    e_.prefetch(e_.at(state_.pointer, e_.add(blocks_.row_start(state_, row), n * kLine)));
+    e_.prefetch(e_.at(state_.pointer, e_.add(state_.row_start(e_, row), n * kLine)));
 }
 
 // The sums of groups of value channels, of each group a lane a channel; products after products.

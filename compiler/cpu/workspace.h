@@ -9,15 +9,23 @@ namespace linnet::cpu {
 class Workspace {
  public:
   // `past_caches`: whether the processor can store vectors to memory and not into a cache.
-  Workspace(Emitter& emitter, const TileProgram& program, const Scratch& scratch, bool past_caches);
+  // `value_channels`: of the tiles there, where a program computes only some of them; 0: all.
+  Workspace(Emitter& emitter, const TileProgram& program, const Scratch& scratch, bool past_caches,
+            int64_t value_channels);
 
-  int64_t floats() const { return floats_; }  // of one chunk
-  bool has(mlir::Value value) const { return offsets_.contains(value); }
+  // Of one chunk: tiles for a later pass over the sequence, and tiles for later loops of the same.
+  int64_t kept_floats() const { return sizes_[kKept]; }
+  int64_t passed_floats() const { return sizes_[kPassed]; }
+  // What the scans carry, between two calls for parts of a sequence.
+  int64_t carried_floats() const;
+  bool has(mlir::Value value) const { return places_.contains(value); }
 
-  void start(mlir::Value base) { base_ = base; }
-  void go_to(mlir::Value chunk) { chunk_ = e_.at(base_, e_.mul(chunk, floats_)); }
+  void start(mlir::Value kept, mlir::Value passed, mlir::Value first_channel);
+  void go_to(mlir::Value chunk);
   // Where a tile lies, in the chunk at hand.
   Buffer at(mlir::Value value) const;
+  // The same of a carried tile, in memory for what is carried.
+  Buffer carried_at(mlir::Value memory, const Loop& loop, mlir::Value carried) const;
   // After a loop: what it stored past the caches is seen by others.
   void finish(const Loop& loop) const {
     if (past_caches_ && !loop.scan) e_.fence_stores();
@@ -27,15 +35,26 @@ class Workspace {
   void plan_prefetches(const Loop& loop, size_t index, Prefetches& prefetches) const;
 
  private:
+  enum Region { kKept, kPassed };
+  struct Place {
+    Region region;
+    int64_t offset;
+  };
+  void place(mlir::Value value);
+  Region region_of(mlir::Value value) const;
+  chunk::Tile whole(mlir::Value value) const;  // with all value channels
+  Buffer part_of(mlir::Value pointer, mlir::Value value) const;
   bool goes_past_caches(mlir::Value result) const;
 
   Emitter& e_;
   const TileProgram& program_;
   const Scratch& scratch_;
   bool past_caches_;
-  llvm::DenseMap<mlir::Value, int64_t> offsets_;
-  int64_t floats_ = 0;
-  mlir::Value base_, chunk_;
+  int64_t value_channels_;
+  llvm::DenseMap<mlir::Value, Place> places_;
+  std::array<int64_t, 2> sizes_{};
+  std::array<mlir::Value, 2> bases_, chunks_;
+  mlir::Value first_channel_;
 };
 
 }  // namespace linnet::cpu

@@ -18,13 +18,15 @@ class Plugin : public Compiler {
  public:
   CpuKernel compile(const CpuRequest& request) override {
     auto context = make_context();
-    Problem problem = request.problem;
-    auto module = derive_for(*context, problem, request.direction, request.schedule);
-    int64_t block = request.schedule.value_block;
-    if (block > 0 && block < problem.value_dim && problem.value_dim % block == 0 &&
-        has_value_blocks(graph_of(*module))) {
-      problem.value_dim = block;
-      module = derive_for(*context, problem, request.direction, request.schedule);
+    const Problem& problem = request.problem;
+    const Schedule& schedule = request.schedule;
+    auto module = derive_for(*context, problem, request.direction, schedule);
+    TileProgram whole(graph_of(*module), schedule);
+    mlir::OwningOpRef<mlir::ModuleOp> narrow;
+    std::optional<TileProgram> block;
+    if (has_value_blocks(whole, problem)) {
+      narrow = with_value_channels(*module, schedule.value_block);
+      block.emplace(graph_of(*narrow), schedule);
     }
     cpu::Target target = target_of(request);
     if (target.narrow_unit == cpu::NarrowUnit::tiles && !request.matrix_unit)
@@ -33,9 +35,12 @@ class Plugin : public Compiler {
       if (type == DType::f16 && !target.has_f16)
         throw UserError(fmt::format(
             "dtype: expected f32 or bf16 for {}, which cannot convert f16; got f16", target.cpu));
-    CpuKernel kernel = cpu::compile(TileProgram(graph_of(*module), request.schedule), target,
-                                    {problem.state_v_first, request.grouped});
-    kernel.value_block = problem.value_dim;
+    // Stages in one loop are all made for a block; of stages apart, those that carry something.
+    bool all = block && schedule.fuse_stages, some = block && !schedule.fuse_stages;
+    CpuKernel kernel =
+        cpu::compile({all ? *block : whole, some ? &*block : nullptr}, target,
+                     {problem.state_v_first, request.grouped, some ? problem.value_dim : 0});
+    kernel.value_block = block ? schedule.value_block : problem.value_dim;
     return kernel;
   }
 
@@ -44,7 +49,7 @@ class Plugin : public Compiler {
     auto module = derive_for(*context, request.problem, request.direction, request.schedule);
     const Schedule& s = request.schedule;
     std::string text = TileProgram(graph_of(*module), s).print();
-    if (s.value_block && has_value_blocks(graph_of(*module)))
+    if (has_value_blocks(TileProgram(graph_of(*module), s), request.problem))
       text += fmt::format("blocks of {} value channels\n", s.value_block);
     // One token goes over rows as they lie in memory.
     if (s.chunk > 1)
@@ -88,6 +93,17 @@ class Plugin : public Compiler {
   }
 
  private:
+  // Whether the schedule asks for blocks of value channels that divide them, and the loops that
+  // would be made for a block can be.
+  static bool has_value_blocks(const TileProgram& program, const Problem& problem) {
+    const Schedule& s = program.schedule();
+    bool divides = s.value_block > 0 && s.value_block < problem.value_dim &&
+                   problem.value_dim % s.value_block == 0;
+    return divides && llvm::all_of(program.loops(), [&](const Loop& loop) {
+             return (!s.fuse_stages && !loop.scan) || program.has_value_blocks(loop);
+           });
+  }
+
   static cpu::Target target_of(const CpuRequest& request) {
     return request.target_cpu.empty() ? cpu::Target::host()
                                       : cpu::Target::named(request.target_cpu);

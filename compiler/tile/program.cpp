@@ -16,25 +16,32 @@ bool is_fusible(mlir::Operation* op) {
          llvm::isa<BroadcastOp, MaskOp, ValidOp, PlaceRowOp, DecayMaskOp, MatmulOp>(op);
 }
 
-bool has_value_blocks(GraphOp graph) {
-  bool independent = true;
-  graph.walk([&](mlir::Operation* op) {
-    if (auto matmul = llvm::dyn_cast<MatmulOp>(op)) {
-      Tile lhs = tile_of(matmul.getLhs());
-      independent &= axes_of(lhs)[matmul.getTransposeLhs() ? 0 : 1] != Axis::value;
-    } else if (auto reduce = llvm::dyn_cast<ReduceOp>(op)) {
-      for (int64_t dim : reduce.getDims())
-        independent &= axes_of(tile_of(reduce.getSource()))[dim] != Axis::value;
-    } else if (auto output = llvm::dyn_cast<OutputOp>(op)) {
-      independent &= has_axis(output.getValue().getType(), Axis::value);
-    }
+mlir::OwningOpRef<mlir::ModuleOp> with_value_channels(mlir::ModuleOp module, int64_t channels) {
+  mlir::OwningOpRef<mlir::ModuleOp> copy = module.clone();
+  auto narrow = [&](mlir::Type type) -> mlir::Type {
+    auto tile = llvm::dyn_cast<Tile>(type);
+    if (!tile || !has_axis(tile, Axis::value)) return type;
+    llvm::SmallVector<int64_t> sizes(tile.getShape());
+    for (auto [axis, size] : llvm::zip(axes_of(tile), sizes))
+      if (axis == Axis::value) size = channels;
+    return tile.clone(sizes);
+  };
+  copy->walk([&](mlir::Operation* op) {
+    for (Value result : op->getResults()) result.setType(narrow(result.getType()));
+    for (mlir::Region& region : op->getRegions())
+      for (mlir::Block& block : region)
+        for (Value argument : block.getArguments()) argument.setType(narrow(argument.getType()));
+    if (auto constant = llvm::dyn_cast<mlir::arith::ConstantOp>(op))
+      if (auto splat = llvm::dyn_cast<mlir::SplatElementsAttr>(constant.getValue()))
+        constant.setValueAttr(splat.resizeSplat(llvm::cast<mlir::ShapedType>(constant.getType())));
   });
-  return independent;
+  return copy;
 }
 
 TileProgram::TileProgram(GraphOp graph, const Schedule& schedule)
     : graph_(graph), schedule_(schedule) {
   form_loops();
+  count_passes();
   if (schedule.sink_products) sink_products();
   place();
   verify();
@@ -75,6 +82,43 @@ void TileProgram::form_loops() {
       open = false;
     }
   }
+}
+
+void TileProgram::count_passes() {
+  std::optional<Order> order;
+  int64_t pass = 0;
+  for (const Loop& loop : loops_) {
+    if (loop.scan) {
+      if (order && *order != loop.order) ++pass;
+      order = loop.order;
+      passes_.resize(&loop - loops_.data() + 1, pass);
+    }
+  }
+  passes_.resize(loops_.size(), pass);
+}
+
+bool TileProgram::has_value_blocks(const Loop& loop) const {
+  size_t index = &loop - loops_.data();
+  auto over_values = [](Value value) { return has_axis(value.getType(), Axis::value); };
+  bool independent = llvm::all_of(loop.carried(), over_values);
+  for (mlir::Operation* op : loop.body) {
+    Value result = op->getResult(0);
+    if (auto matmul = llvm::dyn_cast<MatmulOp>(op)) {
+      Tile lhs = tile_of(matmul.getLhs());
+      independent &= axes_of(lhs)[matmul.getTransposeLhs() ? 0 : 1] != Axis::value;
+    } else if (auto reduce = llvm::dyn_cast<ReduceOp>(op)) {
+      for (int64_t dim : reduce.getDims())
+        independent &= axes_of(tile_of(reduce.getSource()))[dim] != Axis::value;
+    }
+    // Every block would store the same tile; and only blocks of registers are stored into a part
+    // of one.
+    if (placement(result) == Placement::workspace)
+      independent &= over_values(result) && is_fusible(op);
+  }
+  for (auto output : GraphOp(graph_).getBody().getOps<OutputOp>())
+    if (loop_of(output.getValue()).value_or(loops_.size() - 1) == index)
+      independent &= over_values(output.getValue());
+  return independent;
 }
 
 // Where stages are fused, a product that is added to another is summed on top of it. Where they are

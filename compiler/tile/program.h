@@ -52,6 +52,12 @@ class TileProgram {
   Placement placement(mlir::Value value) const { return placements_.lookup(value); }
   // The loop a value is computed in; nothing for inputs.
   std::optional<size_t> loop_of(mlir::Value value) const;
+  // Loops that go through a sequence in one direction are one pass over it; those in any order
+  // belong to the next loop that carries something, or to the last. What a pass leaves for a later
+  // one is needed of all chunks, what it leaves for itself of a few at a time.
+  int64_t pass_of(size_t loop) const { return passes_[loop]; }
+  // Whether a loop can compute a block of value channels by itself: it sums over none of them.
+  bool has_value_blocks(const Loop& loop) const;
   // Whether the tile has no entries above (transposed: below) its diagonal.
   bool is_lower_triangular(mlir::Value value) const;
 
@@ -63,6 +69,7 @@ class TileProgram {
 
  private:
   void form_loops();
+  void count_passes();
   void sink_products();
   void place();
   bool has_fused_product(mlir::Value value) const;
@@ -70,6 +77,7 @@ class TileProgram {
   chunk::GraphOp graph_;
   Schedule schedule_;
   std::vector<Loop> loops_;
+  std::vector<int64_t> passes_;
   llvm::DenseMap<mlir::Value, mlir::Value> origins_;
   llvm::DenseMap<mlir::Operation*, size_t> loop_of_op_;
   llvm::DenseMap<mlir::Value, Placement> placements_;
@@ -78,7 +86,8 @@ class TileProgram {
 // True for ops whose result can be computed element by element inside the reader's loops:
 // arithmetic, masks, broadcasts, and products.
 bool is_fusible(mlir::Operation* op);
-// Whether a block of value channels can be computed by itself: nothing sums over them.
-bool has_value_blocks(chunk::GraphOp graph);
+// The same graph of fewer value channels, in a module of its own: every op is there, in the same
+// order.
+mlir::OwningOpRef<mlir::ModuleOp> with_value_channels(mlir::ModuleOp module, int64_t channels);
 
 }  // namespace linnet

@@ -65,6 +65,11 @@ int64_t CpuCall::row_of(const KernelArgument& argument) const {
   return numbers;
 }
 
+int64_t CpuCall::chunks_of(int64_t sequence) const {
+  int64_t chunk = kernels_for(sequence).whole->kernel.chunk;
+  return (binding_.length(sequence) + chunk - 1) / chunk;
+}
+
 CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
     : op_(op), binding_(binding), pool_(*op.pool_), arguments_(op.main_->kernel.arguments) {
   group_ = binding.value_heads / binding.heads;
@@ -77,7 +82,7 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
 
   const Problem& problem = op.problem;
   int64_t workers = pool_.workers(), widest = std::max(problem.key_dim, problem.value_dim) + 64;
-  int64_t dump = 0, scratch = 0, chunks = 0, window = 0;
+  int64_t dump = 0, scratch = 0, chunks = 0;
   for (const Kernels& kernels : kernels_) {
     if (!kernels.whole) continue;
     const CpuKernel& whole = kernels.whole->kernel;
@@ -88,13 +93,21 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
       dump_row_ = problem.state_v_first ? problem.key_dim : problem.value_dim;
     }
     scratch = std::max(scratch, whole.scratch_floats);
-    chunks = std::max(chunks, (binding.longest / whole.chunk + 1) * whole.workspace_floats);
-    if (!kernels.split) continue;
+    if (kernels.split) scratch = std::max(scratch, kernels.split->kernel.scratch_floats);
+  }
+  int64_t kept = 0, passed = 0, carried = 0, most_chunks = 0;  // of split sequences, of one head
+  for (int64_t s = 0; s < binding.sequences; ++s) {
+    const Kernels& kernels = kernels_for(s);
+    if (!is_split(s)) {
+      chunks = std::max(chunks, chunks_of(s) * tile_floats(kernels.whole->kernel));
+      continue;
+    }
     const CpuKernel& split = kernels.split->kernel;
     any_split_ = true;
-    scratch = std::max(scratch, split.scratch_floats);
-    window = std::max(window, std::ssize(split.entries) * owners(*kernels.split) * kernels.window *
-                                  split.workspace_floats);
+    most_chunks = std::max(most_chunks, chunks_of(s));
+    kept = std::max(kept, chunks_of(s) * split.kept_floats);
+    passed = std::max(passed, std::ssize(split.entries) * kernels.window * split.passed_floats);
+    carried = std::max(carried, std::ssize(split.entries) * split.carried_floats);
   }
   zeros_ = reserve(widest * 4);
   constants_ = reserve(arguments_.size() * 4);
@@ -106,12 +119,16 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
   chunks_bytes_ = (chunks * 4 + 63) / 64 * 64;
   chunks_ = reserve(workers * chunks_bytes_);
   if (any_split_) {
-    window_at_ = reserve(window * 4);
-    carries_ = reserve(binding.value_heads * problem.key_dim * problem.value_dim * 4);
+    kept_ = reserve(binding.value_heads * kept * 4);
+    passed_ = reserve(binding.value_heads * passed * 4);
+    carries_ = reserve(binding.value_heads * carried * 4);
   }
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const KernelArgument& a = arguments_[i];
-    if (!a.is_output || !binding[i].data) continue;
+    if (!a.is_output) continue;
+    if (a.scope == ArgumentScope::head)
+      of_chunks_[i] = reserve(most_chunks * binding.value_heads * row_of(a) * 4);
+    if (!binding[i].data) continue;
     if (a.scope == ArgumentScope::head)
       partial_[i] = reserve(binding.sequences * binding.value_heads * row_of(a) * 4);
     if (a.scope == ArgumentScope::token && a.key_heads && grouped_)
@@ -151,8 +168,9 @@ void CpuCall::load_split(Kernels& kernels, Length length) {
 // depend on the other sequences and the threads.
 bool CpuCall::is_split(int64_t sequence) const {
   int64_t threads = pool_.workers(), length = binding_.length(sequence);
-  if (op_.direction != Direction::forward || threads == 1 || length < kSplitTokens) return false;
-  if (op_.problem.state_dtype != DType::f32) return false;
+  if (op_.direction == Direction::decode || threads == 1 || length < kSplitTokens) return false;
+  // The plain recurrence has no maps, and blocks of value channels already.
+  if (kernels_for(sequence).whole->kernel.chunk == 1) return false;
   bool even = binding_.sequences == 1 && binding_.value_heads % threads == 0;
   return !even && 2 * length * threads > binding_.tokens * binding_.value_heads;
 }
@@ -201,13 +219,14 @@ void CpuCall::run_whole() {
     int64_t sequence = index / apart / heads;
     if ((any_split_ && is_split(sequence)) || binding_.slot(sequence) < 0) return 1;
     Part part{sequence, index / apart % heads, 0, 0, binding_.length(sequence)};
-    auto* workspace = reinterpret_cast<float*>(memory_ + chunks_ + worker * chunks_bytes_);
     const LoadedKernel& kernel = *kernels_for(sequence).whole;
+    auto* kept = reinterpret_cast<float*>(memory_ + chunks_ + worker * chunks_bytes_);
+    Tiles tiles{kept, kept + chunks_of(sequence) * kernel.kernel.kept_floats};
     int64_t first = apart == 1 ? 0 : index % apart, own = blocks(kernel);
     if (apart == 1 && own == 1) part.heads = std::min(most, heads_together(kernel, part.head));
     for (part.block = first; part.block < std::min(own, apart == 1 ? own : first + 1); ++part.block)
       for (size_t entry = 0; entry < kernel.functions.size(); ++entry)
-        call(kernel, entry, part, workspace, worker, {});
+        call(kernel, entry, part, tiles, worker);
     return part.heads;
   };
   int64_t all = items * apart;
@@ -218,37 +237,52 @@ void CpuCall::run_whole() {
   parallel((all + together - 1) / together, task);
 }
 
+// Pass after pass; and what the chunks' results are summed to.
+void CpuCall::run_split(int64_t sequence) {
+  const auto& entries = kernels_for(sequence).split->kernel.entries;
+  for (size_t first = 0, next; first < entries.size(); first = next) {
+    for (next = first; next < entries.size() && entries[next].pass == entries[first].pass;) ++next;
+    run_pass(sequence, first, next - first);
+  }
+  sum_chunks(sequence);
+}
+
 // Window after window, each entry one window behind the one before it: what goes from chunk to
 // chunk, by heads and blocks of value channels; and beside it what the chunks of the next window
-// need for themselves, by chunks, which fills the time of threads that are done.
-void CpuCall::run_split(int64_t sequence) {
+// need for themselves, or those of the last left, by chunks, which fills the time of threads that
+// are done.
+void CpuCall::run_pass(int64_t sequence, size_t first_entry, size_t entries) {
   const Kernels& kernels = kernels_for(sequence);
   const LoadedKernel& loaded = *kernels.split;
   const CpuKernel& kernel = loaded.kernel;
-  int64_t heads = binding_.value_heads, count = blocks(loaded), all = binding_.length(sequence),
-          tokens = kernels.window * kernel.chunk, entries = std::ssize(loaded.functions);
-  int64_t states = op_.problem.key_dim * op_.problem.value_dim;
-  int64_t per_part = kernels.window * kernel.workspace_floats;
-  auto* memory = reinterpret_cast<float*>(memory_ + window_at_);
-  auto* carries = reinterpret_cast<float*>(memory_ + carries_);
+  int64_t heads = binding_.value_heads, all = binding_.length(sequence),
+          tokens = kernels.window * kernel.chunk, count = static_cast<int64_t>(entries);
+  int64_t kept = chunks_of(sequence) * kernel.kept_floats,
+          passed = kernels.window * kernel.passed_floats;
+  auto floats = [&](size_t at) { return reinterpret_cast<float*>(memory_ + at); };
 
   struct Work {
     size_t entry;
     int64_t first, length, parts, step, pieces, tasks;
-    float* window;
+    bool begins, ends;  // the sequence, for what is carried
+    float* passed;
   };
   std::array<Work, kMostEntries> works;
   int64_t windows = (all + tokens - 1) / tokens;
-  for (int64_t tick = 0; tick < windows + entries - 1; ++tick) {
+  for (int64_t tick = 0; tick < windows + count - 1; ++tick) {
     int64_t used = 0, tasks = 0, serial = 0;
-    auto add = [&](int64_t entry, bool by_chunks) {
-      int64_t index = tick - entry, first = index * tokens;
-      if (index < 0 || index >= windows || kernel.entries[entry].parallel != by_chunks) return;
-      Work work{.entry = static_cast<size_t>(entry),
+    auto add = [&](int64_t number, bool by_chunks) {
+      int64_t turn = tick - number;
+      const auto& entry = kernel.entries[first_entry + number];
+      if (turn < 0 || turn >= windows || entry.parallel != by_chunks) return;
+      int64_t first = (entry.backwards ? windows - 1 - turn : turn) * tokens;
+      Work work{.entry = first_entry + number,
                 .first = first,
                 .length = std::min(tokens, all - first),
-                .parts = by_chunks && kernel.shared_first ? 1 : count,
-                .window = memory + index % entries * owners(loaded) * per_part};
+                .parts = by_chunks ? 1 : blocks(loaded),
+                .begins = turn == 0,
+                .ends = turn == windows - 1,
+                .passed = floats(passed_) + turn % count * heads * passed};
       work.step = by_chunks ? kMapChunks * kernel.chunk : work.length;
       work.pieces = (work.length + work.step - 1) / work.step;
       tasks += work.tasks = heads * work.parts * work.pieces;
@@ -256,23 +290,23 @@ void CpuCall::run_split(int64_t sequence) {
       works[used++] = work;
     };
     for (bool by_chunks : {false, true})
-      for (int64_t entry = entries - 1; entry >= 0; --entry) add(entry, by_chunks);
+      for (int64_t number = count; number-- > 0;) add(number, by_chunks);
     auto task = [&](int64_t index, int worker) {
       index = spread(index, serial, tasks, pool_.workers());
       const Work* work = works.data();
       for (; index >= work->tasks; ++work) index -= work->tasks;
       int64_t piece = index % work->pieces, block = index / work->pieces % work->parts,
               head = index / work->pieces / work->parts;
-      int64_t start = piece * work->step;
-      Part part{sequence, head, block, work->first + start,
-                std::min(work->step, work->length - start)};
-      int64_t owner = kernel.shared_first ? head : head * count + block;
-      float* workspace =
-          work->window + owner * per_part + start / kernel.chunk * kernel.workspace_floats;
-      float* carry = carries + head * states;
-      bool last = work->first + work->length == all;
-      call(loaded, work->entry, part, workspace, worker,
-           {work->first > 0 ? carry : nullptr, last ? nullptr : carry});
+      int64_t start = piece * work->step, first = work->first + start;
+      Part part{sequence, head, block, first, std::min(work->step, work->length - start)};
+      float* carry = floats(carries_) +
+                     (static_cast<int64_t>(work->entry) * heads + head) * kernel.carried_floats;
+      Tiles tiles{
+          .kept = floats(kept_) + head * kept + first / kernel.chunk * kernel.kept_floats,
+          .passed = work->passed + head * passed + start / kernel.chunk * kernel.passed_floats,
+          .from = work->begins ? nullptr : carry,
+          .to = work->ends ? nullptr : carry};
+      call(loaded, work->entry, part, tiles, worker);
     };
     parallel(tasks, task);
   }
@@ -315,16 +349,20 @@ CpuCall::Place CpuCall::place_of(size_t i) const {
   return place;
 }
 
-void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, float* workspace,
-                   int worker, Carry carry) {
+void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, const Tiles& tiles,
+                   int worker) {
   std::array<int64_t, CpuKernel::kFirstArgument + 64 * CpuKernel::kArgumentSlots> slots;
   int64_t channel = part.block * kernel.kernel.value_block;
   slots[0] = part.tokens;
   slots[1] = std::bit_cast<int64_t>(memory_ + scratch_ + worker * scratch_bytes_);
-  slots[2] = std::bit_cast<int64_t>(workspace);
+  slots[2] = std::bit_cast<int64_t>(tiles.kept);
   slots[3] = slots[4] = slots[6] = 0;
   slots[5] = 1;
   slots[7] = part.heads;
+  slots[8] = std::bit_cast<int64_t>(tiles.passed);
+  slots[9] = std::bit_cast<int64_t>(tiles.from);
+  slots[10] = std::bit_cast<int64_t>(tiles.to);
+  slots[11] = channel;
   bool v_first = op_.problem.state_v_first;
   if (binding_.states.data) {
     const BoundTensor& states = binding_.states;
@@ -354,13 +392,35 @@ void CpuCall::call(const LoadedKernel& kernel, size_t entry, const Part& part, f
     slot[0] = address;
     slot[1] = place.row;
     slot[2] = place.steps[kHead] + (group_ > 1 ? 0 : place.steps[kKeyHead]);
-    if (arguments_[i].scope != ArgumentScope::sequence) continue;
-    if (float* kept = arguments_[i].is_output ? carry.to : carry.from) {
-      slot[1] = v_first ? op_.problem.key_dim : op_.problem.value_dim;
-      slot[0] = std::bit_cast<int64_t>(kept + channel * (v_first ? slot[1] : 1));
-    }
+    const KernelArgument& a = arguments_[i];
+    if (kernel.functions.size() > 1 && a.scope == ArgumentScope::head && a.is_output)
+      slot[0] = std::bit_cast<int64_t>(row_of_chunk(i, part));
   }
   kernel.functions[entry](slots.data());
+}
+
+float* CpuCall::row_of_chunk(size_t argument, const Part& part) const {
+  const CpuKernel& kernel = kernels_for(part.sequence).split->kernel;
+  int64_t chunk = part.head * chunks_of(part.sequence) + part.first / kernel.chunk;
+  return reinterpret_cast<float*>(memory_ + of_chunks_[argument]) +
+         chunk * row_of(arguments_[argument]);
+}
+
+// Gradients of what all tokens of a head share, from the last chunk back, as one loop adds them.
+void CpuCall::sum_chunks(int64_t sequence) {
+  int64_t chunks = chunks_of(sequence), heads = binding_.value_heads;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const KernelArgument& a = arguments_[i];
+    if (!a.is_output || a.scope != ArgumentScope::head || !binding_[i].data) continue;
+    int64_t row = row_of(a);
+    for (int64_t head = 0; head < heads; ++head) {
+      const float* from = row_of_chunk(i, {.sequence = sequence, .head = head});
+      float* to = reinterpret_cast<float*>(memory_ + partial_[i]) + (sequence * heads + head) * row;
+      std::fill_n(to, row, 0.f);
+      for (int64_t chunk = chunks; chunk-- > 0;)
+        for (int64_t n = 0; n < row; ++n) to[n] += from[chunk * row + n];
+    }
+  }
 }
 
 // Gradients of what several value heads share, always added in the same order.

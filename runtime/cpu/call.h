@@ -15,11 +15,12 @@ class CpuCall {
  private:
   // A part of the work: some tokens of a sequence, one head (or some), one block of value channels.
   struct Part {
-    int64_t sequence, head, block, first, tokens, heads = 1;
+    int64_t sequence, head = 0, block = 0, first = 0, tokens = 0, heads = 1;
   };
-  // Where a part's state comes from and goes to, if not from and to the caller.
-  struct Carry {
-    float *from = nullptr, *to = nullptr;
+  // What loops leave for each other: tiles of a part's chunks, and what it carries on with, if not
+  // from and to the caller.
+  struct Tiles {
+    float *kept = nullptr, *passed = nullptr, *from = nullptr, *to = nullptr;
   };
   // Where an argument of a part lies: so many bytes further for each of what tells parts apart.
   enum Index { kSequence, kSlot, kToken, kHead, kKeyHead, kChannel, kWorker, kIndices };
@@ -38,26 +39,32 @@ class CpuCall {
   Kernels& kernels_for(int64_t sequence) {
     return kernels_[static_cast<size_t>(length_of(binding_.length(sequence)))];
   }
+  const Kernels& kernels_for(int64_t sequence) const {
+    return kernels_[static_cast<size_t>(length_of(binding_.length(sequence)))];
+  }
   void load(Kernels& kernels, Length length);
   void load_split(Kernels& kernels, Length length);
   bool is_split(int64_t sequence) const;
   int64_t row_of(const KernelArgument& argument) const;
+  int64_t chunks_of(int64_t sequence) const;
+  static int64_t tile_floats(const CpuKernel& kernel) {
+    return kernel.kept_floats + kernel.passed_floats;
+  }
+  float* row_of_chunk(size_t argument, const Part& part) const;
   int64_t blocks(const LoadedKernel& kernel) const {
     return op_.problem.value_dim / kernel.kernel.value_block;
-  }
-  // Of a split sequence: who has tiles of their own between loops.
-  int64_t owners(const LoadedKernel& split) const {
-    return binding_.value_heads * (split.kernel.shared_first ? 1 : blocks(split));
   }
   size_t reserve(int64_t bytes);
 
   int64_t heads_together(const LoadedKernel& kernel, int64_t head) const;
   void run_whole();
   void run_split(int64_t sequence);
+  void run_pass(int64_t sequence, size_t first, size_t entries);
+  void sum_chunks(int64_t sequence);
   void sum_heads();
   void sum_sequences();
-  void call(const LoadedKernel& kernel, size_t entry, const Part& part, float* workspace,
-            int worker, Carry carry);
+  void call(const LoadedKernel& kernel, size_t entry, const Part& part, const Tiles& tiles,
+            int worker);
   Place place_of(size_t argument) const;
   template <class F>
   void parallel(int64_t tasks, F& task);
@@ -72,9 +79,10 @@ class CpuCall {
   int64_t dump_row_ = 0;  // numbers between two rows of a state nobody wants; 0: all are one row
   // Offsets in the workspace.
   size_t bytes_ = 0, zeros_ = 0, constants_ = 0, places_ = 0, dumps_ = 0, dump_bytes_ = 0,
-         scratch_ = 0, scratch_bytes_ = 0, chunks_ = 0, chunks_bytes_ = 0, window_at_ = 0,
+         scratch_ = 0, scratch_bytes_ = 0, chunks_ = 0, chunks_bytes_ = 0, kept_ = 0, passed_ = 0,
          carries_ = 0;
-  std::array<size_t, 64> partial_{};  // of each argument that is summed afterwards
+  std::array<size_t, 64> partial_{};    // of each argument that is summed afterwards
+  std::array<size_t, 64> of_chunks_{};  // of a split sequence, before
   char* memory_ = nullptr;
 };
 

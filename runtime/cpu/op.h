@@ -20,7 +20,7 @@ struct LoadedKernel {
     info.value_block = kernel.value_block;
     info.loops = static_cast<int64_t>(kernel.entries.size());
     info.bytes = static_cast<int64_t>(kernel.code.size());
-    info.workspace = kernel.workspace_floats * 4;
+    info.workspace = (kernel.kept_floats + kernel.passed_floats) * 4;
     if (kernel.uses_matrix_unit && !allow_matrix_unit())
       throw DeviceError(
           "cpu: the kernel uses the matrix unit (AMX), which this machine does not offer");

@@ -156,6 +156,35 @@ TEST_CASE("cpu: a long sequence in parts on several threads gives the bits of on
   CHECK(pool->runs > 2 * 18);  // windows of parts, not one call for everything
 }
 
+TEST_CASE("cpu: gradients of a long sequence in parts have the bits of one thread") {
+  auto pool = std::make_shared<BackwardPool>();
+  Device own = Device::open("cpu", {.pool = pool});
+  auto agree = [&](const Problem& problem, const Layout& layout) {
+    CAPTURE(problem.op);
+    CAPTURE(layout.lengths.size());
+    Subject subject(problem);
+    Tensors arguments = subject.arguments(Direction::backward, layout);
+    check::CallOptions options;
+    auto run = [&](const Device& device) {
+      return check::call(subject.build(device, Direction::backward), layout, arguments, options);
+    };
+    Tensors expected = run(cpu_device(1));
+    for (const Device& device : {cpu_device(2), cpu_device(3), own})
+      check_same(run(device), expected);
+  };
+  for (const ops::Entry& entry : ops::registry())
+    agree({.op = entry.name, .key_dim = 24, .value_dim = 64}, {1, 1, {1100}});
+  for (const Problem& problem : split_problems()) {
+    agree(problem, {1, 3, {600}});
+    agree(problem, {1, 1, {5, 1030, 0, 40}});
+  }
+  // A_log and dt_bias are of a head: their gradients are sums over its chunks.
+  agree({.op = "kda", .key_dim = 60, .value_dim = 36, .gate = Gate::softplus}, {1, 3, {700, 0, 520}});
+  agree({.op = "gated_delta_rule", .key_dim = 16, .value_dim = 256, .gate = Gate::softplus},
+        {1, 1, {2000}});
+  CHECK(pool->runs > 31 * 8);  // windows of parts, not one call for everything
+}
+
 // What threads share is stored in vectors that must be aligned, which are narrower there.
 TEST_CASE("cpu: a long sequence in parts gives the same bits in code for narrower machines") {
   for (const char* cpu : {"x86-64", "x86-64-v3"})

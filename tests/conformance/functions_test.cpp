@@ -62,9 +62,9 @@ class Probe {
     x.resize(rows * kWidth);
     std::map<std::string, std::vector<float>> memory;
     std::vector<float> scratch(kernel.scratch_floats + 64),
-        workspace((rows / kernel.chunk + 1) * kernel.workspace_floats + 64);
+        workspace((rows / kernel.chunk + 1) * kernel.kept_floats + 64);
     std::vector<int64_t> slots = {
-        rows, address(scratch), address(workspace), 0, 0, 1, 0, 1,
+        rows, address(scratch), address(workspace), 0, 0, 1, 0, 1, 0, 0, 0, 0,
     };
     for (const KernelArgument& a : kernel.arguments) {
       auto& own = memory[a.name];
@@ -92,7 +92,7 @@ class Probe {
     auto context = make_context();
     auto module = derive(*context, law, {.op = "probe", .key_dim = kWidth, .value_dim = kWidth},
                          {.chunk_size = 16});
-    return cpu::compile(TileProgram(graph_of(*module), {.chunk = 16}), cpu::Target::host());
+    return cpu::compile({TileProgram(graph_of(*module), {.chunk = 16})}, cpu::Target::host());
   }
 
   LoadedKernel kernel_;

@@ -29,28 +29,35 @@ struct KernelArgument {
 // Machine code for one processor. Every entry is a function `void (const int64_t* arguments)` for
 // one sequence, one value head and one block of value channels; of chunks of one token, whose work
 // is short, for heads that follow each other:
-//   [0] tokens  [1] scratch  [2] workspace
+//   [0] tokens  [1] scratch  [2] kept tiles
 //   [3] where states go, or null  [4] numbers between two of them  [5] chunks between two of them
 //   [6] numbers between two rows of one
 //   [7] heads
-//   [8] ... pointer, row step (numbers) and head step (bytes) of each argument.
+//   [8] passed tiles  [9] carried tiles to start from, or null  [10] to leave, or null
+//   [11] the block's first value channel: these four where there is one entry a loop
+//   [12] ... pointer, row step (numbers) and head step (bytes) of each argument.
+// With one entry a loop a call may be for a part of a sequence; a result a head has a row for each
+// chunk then, which the caller adds up from the last chunk back.
 struct CpuKernel {
-  static constexpr int64_t kFirstArgument = 8, kArgumentSlots = 3;
+  static constexpr int64_t kFirstArgument = 12, kArgumentSlots = 3;
   std::string code;  // bytes
   struct Entry {
     int64_t offset = 0;  // in `code`
-    bool parallel =
-        false;  // a loop whose chunks may be computed in any order, by any number of calls
+    // A loop whose chunks may be computed in any order, by any number of calls, each for all value
+    // channels.
+    bool parallel = false;
+    int64_t pass = 0;        // entries that go over a sequence together, window by window
+    bool backwards = false;  // the pass starts at its end
   };
   std::vector<Entry> entries;  // one for everything, or one a loop, to be called in order
   std::vector<KernelArgument> arguments;
-  int64_t chunk = 0;        // tokens
-  int64_t value_block = 0;  // value channels of one call
-  // With one entry a loop: whether what the first leaves is the same for all value blocks.
-  bool shared_first = false;
+  int64_t chunk = 0;              // tokens
+  int64_t value_block = 0;        // value channels of one call
   bool uses_matrix_unit = false;  // AMX, which a process must ask the system for
   int64_t scratch_floats = 0;
-  int64_t workspace_floats = 0;  // of one chunk
+  // Tiles of one chunk that a later pass takes, and those that only later loops of a pass take.
+  int64_t kept_floats = 0, passed_floats = 0;
+  int64_t carried_floats = 0;  // of one head, from one part of a sequence to the next
 
   std::string describe() const;  // everything but the code, as text
   static CpuKernel parse(const std::string& description, std::string code);
