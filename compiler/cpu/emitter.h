@@ -55,7 +55,8 @@ class Emitter {
   // A vector that no cache shall keep; others see it after the fence.
   void store_past_caches(mlir::Value vector, mlir::Value pointer);
   void fence_stores();
-  void prefetch(mlir::Value pointer, bool write = false);  // a line of a cache
+  // A line of a cache: of the second one, if there is `much` to ask for.
+  void prefetch(mlir::Value pointer, bool write = false, bool much = false);
   mlir::Value load_int(mlir::Value pointer);
   mlir::Value load_pointer(mlir::Value pointer);
 

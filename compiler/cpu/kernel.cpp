@@ -189,7 +189,7 @@ class Kernel : public Memory {
           is_given(carry_to_), [&] { carry_on(loop); }, [&] { store_states(loop); });
     else
       store_states(loop);
-    workspace_.finish(loop);
+    workspace_.finish();
     forget_turn();
   }
 

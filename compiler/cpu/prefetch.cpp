@@ -8,6 +8,7 @@ using mlir::Value;
 namespace {
 
 constexpr int64_t kLine = 64;  // bytes
+constexpr int64_t kLarge = 16384;
 
 int64_t bytes_of(mlir::Type number) { return number.getIntOrFloatBitWidth() / 8; }
 
@@ -26,10 +27,19 @@ void Prefetches::start(const Loop& loop, int64_t chunk, StepsOf steps_of) {
   rows_.clear();
   chunk_ = chunk;
   steps_of_ = std::move(steps_of);
-  takers_ = done_ = 0;
+  takers_ = done_ = walkers_ = walked_ = 0;
   has_state_ = llvm::any_of(loop.body, is_state_product);
   in_steps_ = llvm::any_of(loop.body, [&](mlir::Operation* op) { return steps_over_tokens(op); });
-  for (mlir::Operation* op : loop.body) takers_ += takes(op) && !steps_over_tokens(op);
+  for (mlir::Operation* op : loop.body) {
+    if (!takes(op) || steps_over_tokens(op)) continue;
+    ++takers_;
+    walkers_ += has_steps(op);
+  }
+}
+
+bool Prefetches::has_steps(mlir::Operation* op) const {
+  auto product = llvm::dyn_cast<MatmulOp>(op);
+  return product && steps_of_(product) > 0;
 }
 
 void Prefetches::add(Value first_row, Value step, int64_t columns, mlir::Type type, bool write) {
@@ -63,17 +73,48 @@ TurnHook Prefetches::share_of(mlir::Operation* op) {
   if (takers_ > 1) share /= in_steps_ ? takers_ : takers_ + 1;
   --takers_;
   done_ += share;
-  return [this, first, share](Value turn, int64_t turns) {
+  int64_t walker = has_steps(op) ? walked_++ : -1;
+  return [=, this](Value turn, int64_t turns) {
     ask(first, share, turn, turns);
-    return StepHook();
+    return walker < 0 ? StepHook()
+                      : ask_for_large(llvm::cast<MatmulOp>(op), walker, turn, turns);
   };
+}
+
+bool Prefetches::is_large(const Rows& rows) const {
+  return walkers_ > 0 && !in_steps_ && !rows.write &&
+         rows.columns * bytes_of(rows.type) * chunk_ > kLarge;
+}
+
+StepHook Prefetches::ask_for_large(MatmulOp product, int64_t walker, Value turn, int64_t turns) {
+  std::vector<Rows> mine;
+  int64_t number = 0;
+  for (const Rows& rows : rows_)
+    if (is_large(rows) && number++ % walkers_ == walker) mine.push_back(rows);
+  if (mine.empty()) return {};
+  int64_t steps = steps_of_(product);
+  return {product, [=, this](Value step) {
+            Value index = e_.add(e_.mul(turn, steps), step);
+            for (const Rows& rows : mine) {
+              int64_t of_row = lines(rows), all = of_row * chunk_, together = turns * steps,
+                      of_step = llvm::divideCeil(all, together);
+              for (int64_t n = 0; n < of_step; ++n) {
+                Value line = of_step > 1 ? e_.add(e_.mul(index, of_step), n)
+                                         : e_.divide(e_.mul(index, all), together);
+                Value row = e_.divide(line, of_row), column = e_.sub(line, e_.mul(row, of_row));
+                Value at = e_.add(e_.mul(row, rows.step),
+                                  e_.mul(column, kLine / bytes_of(rows.type)));
+                e_.prefetch(e_.at(rows.first, at, rows.type), false, true);
+              }
+            }
+          }};
 }
 
 void Prefetches::ask_for_all() { ask(0, chunk_, e_.i64(0), 1); }
 
 void Prefetches::ask(int64_t first, int64_t share, Value turn, int64_t turns) {
   for (const Rows& rows : rows_) {
-    if (in_steps_ && !rows.write) continue;
+    if ((in_steps_ && !rows.write) || is_large(rows)) continue;
     int64_t numbers = kLine / bytes_of(rows.type), all = lines(rows);
     int64_t here = llvm::divideCeil(share * all, turns);
     for (int64_t n = 0; n < here; ++n) {

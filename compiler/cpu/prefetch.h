@@ -33,6 +33,10 @@ class Prefetches {
     bool write;
   };
   static int64_t lines(const Rows& rows);  // of one row
+  // Tiles as large as states, in a loop without steps that take a token each: a line or so in each
+  // step of a product with a state. In bursts they would come too late.
+  bool is_large(const Rows& rows) const;
+  StepHook ask_for_large(chunk::MatmulOp product, int64_t walker, mlir::Value turn, int64_t turns);
   // A line of each row. They lie in the same few sets of the first cache if rows are 4 KB apart, as
   // with eight heads of 128 channels, and there is no place for more lines on their way than a set
   // has ways: so each row's is another one, `line` with the row's number turned into it.
@@ -42,6 +46,7 @@ class Prefetches {
   Column column(mlir::Value number);  // of all rows to be read
   void ask(const Column& column, mlir::Value row);
   bool takes(mlir::Operation* op) const;
+  bool has_steps(mlir::Operation* op) const;
   // Whether an op has a step for each token, or for some together.
   bool steps_over_tokens(mlir::Operation* op) const;
   // A turn's part of `share` rows from `first` on.
@@ -56,6 +61,8 @@ class Prefetches {
   bool has_state_ = false;         // products with it
   bool in_steps_ = false;          // rows to be read are asked for
   int64_t takers_ = 0, done_ = 0;  // ops left that take a share, rows done in this turn
+  int64_t walkers_ = 0;            // those of them that have steps
+  int64_t walked_ = 0;
 };
 
 // How the step of one token goes over the state.

@@ -20,16 +20,17 @@ void TileOps::fill_zero(Buffer to) {
 }
 
 void TileOps::copy(Buffer from, Buffer to) {
+  auto move = [&](Value source, Value target) {
+    Value x = e_.load_vector(e_.at(from.pointer, source)), at = e_.at(to.pointer, target);
+    to.past_caches ? e_.store_past_caches(x, at) : e_.store(x, at);
+  };
   if (from.step || to.step)
     return e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
       e_.loop(e_.i64(0), e_.i64(to.stride), e_.lanes(), [&](Value j) {
-        Value x = e_.load_vector(e_.at(from.pointer, e_.add(from.row_start(e_, i), j)));
-        e_.store(x, e_.at(to.pointer, e_.add(to.row_start(e_, i), j)));
+        move(e_.add(from.row_start(e_, i), j), e_.add(to.row_start(e_, i), j));
       });
     });
-  for_each_vector(to, [&](Value at) {
-    e_.store(e_.load_vector(e_.at(from.pointer, at)), e_.at(to.pointer, at));
-  });
+  for_each_vector(to, [&](Value at) { move(at, at); });
 }
 
 void TileOps::add_to(Buffer from, Buffer to) {

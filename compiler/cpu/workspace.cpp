@@ -10,7 +10,7 @@ Workspace::Workspace(Emitter& emitter, const TileProgram& program, const Scratch
     : e_(emitter),
       program_(program),
       scratch_(scratch),
-      past_caches_(past_caches),
+      past_caches_(past_caches && !program.schedule().fuse_stages),
       value_channels_(value_channels) {
   for (const Loop& loop : program.loops()) {
     for (Value carried : loop.carried()) place(carried);
@@ -95,10 +95,13 @@ Buffer Workspace::carried_at(Value memory, const Loop& loop, Value carried) cons
 }
 
 // Chunks of a loop in any order are dealt out to threads, and the threads of the next loop read
-// them all. Where two cores share no cache a line that one wrote and the other read costs both:
-// tiles go to memory instead, if this loop does not read them again.
+// them all; so are states, which leave each chunk by blocks of value channels. Where two cores
+// share no cache a line that one wrote and the other read costs both: tiles go to memory instead,
+// if this loop does not read them again.
 bool Workspace::goes_past_caches(Value value) const {
-  if (!past_caches_ || !value.getDefiningOp() || !is_fusible(value.getDefiningOp())) return false;
+  if (!past_caches_) return false;
+  if (!value.getDefiningOp()) return true;
+  if (!is_fusible(value.getDefiningOp())) return false;
   const Loop& loop = program_.loops()[*program_.loop_of(value)];
   return !loop.scan && llvm::none_of(loop.body, [&](mlir::Operation* op) {
     return llvm::any_of(op->getOperands(),

@@ -27,8 +27,8 @@ class Workspace {
   // The same of a carried tile, in memory for what is carried.
   Buffer carried_at(mlir::Value memory, const Loop& loop, mlir::Value carried) const;
   // After a loop: what it stored past the caches is seen by others.
-  void finish(const Loop& loop) const {
-    if (past_caches_ && !loop.scan) e_.fence_stores();
+  void finish() const {
+    if (past_caches_) e_.fence_stores();
   }
   // What a loop finds in the next chunk, maybe in another core's cache; and what a loop that
   // carries nothing, of which threads take parts, leaves there in this one's.
@@ -49,7 +49,7 @@ class Workspace {
   Emitter& e_;
   const TileProgram& program_;
   const Scratch& scratch_;
-  bool past_caches_;
+  bool past_caches_;  // where loops are functions of their own, which threads take parts of
   int64_t value_channels_;
   llvm::DenseMap<mlir::Value, Place> places_;
   std::array<int64_t, 2> sizes_{};

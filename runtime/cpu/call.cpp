@@ -106,7 +106,7 @@ CpuCall::CpuCall(const CpuOp& op, const Binding& binding)
     any_split_ = true;
     most_chunks = std::max(most_chunks, chunks_of(s));
     kept = std::max(kept, chunks_of(s) * split.kept_floats);
-    passed = std::max(passed, std::ssize(split.entries) * kernels.window * split.passed_floats);
+    passed = std::max(passed, kernels.windows * kernels.window * split.passed_floats);
     carried = std::max(carried, std::ssize(split.entries) * split.carried_floats);
   }
   zeros_ = reserve(widest * 4);
@@ -156,6 +156,10 @@ void CpuCall::load_split(Kernels& kernels, Length length) {
   kernels.split = op_.variant(request);
   if (kernels.split->functions.size() > kMostEntries)
     throw InternalError(fmt::format("cpu: {} entries", kernels.split->functions.size()));
+  for (const auto& entry : kernels.split->kernel.entries)
+    kernels.windows = std::max(
+        kernels.windows, std::ranges::count(kernels.split->kernel.entries, entry.pass,
+                                            &CpuKernel::Entry::pass));
   int64_t chunks = binding_.longest / kernels.split->kernel.chunk;
   int64_t window = std::min(chunks / kWindows, kWindowChunks / binding_.value_heads);
   kernels.window = std::max(window, kLeastWindow);

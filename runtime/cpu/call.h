@@ -33,7 +33,8 @@ class CpuCall {
   // Kernels for sequences of one class of lengths.
   struct Kernels {
     std::shared_ptr<const LoadedKernel> whole, split;
-    int64_t window = 0;  // chunks of a split sequence that are in work at a time
+    int64_t window = 0;   // chunks of a split sequence that an entry works at at a time
+    int64_t windows = 0;  // of those at most that are in work: the entries of a pass
   };
 
   Kernels& kernels_for(int64_t sequence) {

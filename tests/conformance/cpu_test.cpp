@@ -125,6 +125,8 @@ std::vector<Problem> split_problems() {
   add("rwkv6", 64, false);
   add("retention", 64, true);
   add("gated_delta_product", 32, false);
+  add("kda", 48, true);
+  list.back().state_dtype = DType::bf16;
   return list;
 }
 
