@@ -107,6 +107,11 @@ std::vector<Work> goals(int threads) {
       one.threads = 1;
       against(both, one, ratio, goal);
     }
+    Work both = train("kda", 0, "");
+    both.shape = {.tokens = 16384, .heads = 1, .value_heads = 1};
+    Work one = both;
+    one.threads = 1;
+    against(both, one, 1.7, "1.7 x one thread");
   }
   return list;
 }

@@ -107,25 +107,45 @@ TEST_CASE("runtime: four threads call one op at a time, with its workspaces and 
   CHECK(wrong == 0);
 }
 
+namespace {
+
+constexpr size_t kMega = 1000 * 1000;
+
+// Of 65,536 tokens of KDA.
+size_t workspace_of(Direction direction, int threads, int64_t heads) {
+  constexpr int64_t kTokens = 65536;
+  Device device = Device::open("cpu", {.threads = threads});
+  Op op = device.build({.op = "kda", .key_dim = 128, .value_dim = 128}, {.direction = direction});
+  float somewhere = 0;  // nothing is read
+  auto tensor = [&](std::initializer_list<int64_t> shape) {
+    return Tensor::dense(&somewhere, DType::f32, shape);
+  };
+  Tensor rows = tensor({1, kTokens, heads, 128}), beta = tensor({1, kTokens, heads}),
+         state = tensor({1, heads, 128, 128});
+  std::vector<Argument> arguments = {{"q", rows}, {"k", rows},    {"v", rows},
+                                     {"g", rows}, {"beta", beta}, {"scale", 1.f}};
+  if (direction == Direction::forward) {
+    arguments.insert(arguments.end(), {{"o", rows}, {"final_state", state}});
+  } else {
+    arguments.insert(arguments.end(), {{"do", rows}, {"dq", rows}, {"dk", rows}, {"dv", rows}});
+    arguments.insert(arguments.end(), {{"dg", rows}, {"dbeta", beta}});
+  }
+  return op.workspace_bytes(arguments);
+}
+
+}  // namespace
+
 // Whole heads in turn, or one head in parts (docs/cpu.md): neither keeps what grows with the
 // length.
 TEST_CASE("runtime: a forward of 65,536 tokens needs at most 64 MB beside its arguments") {
-  constexpr int64_t kTokens = 65536;
-  Device device = Device::open("cpu", {.threads = 2});
-  Op op = device.build({.op = "kda", .key_dim = 128, .value_dim = 128});
-  float somewhere = 0;  // nothing is read
-  for (int64_t heads : {8, 1}) {
-    CAPTURE(heads);
-    auto tensor = [&](std::initializer_list<int64_t> shape) {
-      return Tensor::dense(&somewhere, DType::f32, shape);
-    };
-    Tensor rows = tensor({1, kTokens, heads, 128});
-    std::vector<Argument> arguments = {
-        {"q", rows},    {"k", rows},
-        {"v", rows},    {"g", rows},
-        {"o", rows},    {"beta", tensor({1, kTokens, heads})},
-        {"scale", 1.f}, {"final_state", tensor({1, heads, 128, 128})}};
-    size_t bytes = op.workspace_bytes(arguments);
-    CHECK(bytes <= 64 * 1000 * 1000);
-  }
+  for (int64_t heads : {8, 1}) CHECK(workspace_of(Direction::forward, 2, heads) <= 64 * kMega);
+}
+
+// A backward pass keeps what grows with the length: of the head that each thread is at, or of all
+// heads that are in parts.
+TEST_CASE("runtime: a backward of 65,536 tokens in parts needs little more than on one thread") {
+  size_t one = workspace_of(Direction::backward, 1, 1);
+  CHECK(one > 400 * kMega);
+  CHECK(workspace_of(Direction::backward, 2, 1) < one + 96 * kMega);
+  CHECK(workspace_of(Direction::backward, 16, 1) < one + 100 * kMega);
 }
