@@ -111,7 +111,7 @@ std::vector<Work> goals(int threads) {
     both.shape = {.tokens = 16384, .heads = 1, .value_heads = 1};
     Work one = both;
     one.threads = 1;
-    against(both, one, 1.7, "1.7 x one thread");
+    against(both, one, 1.6, "1.6 x one thread");
   }
   return list;
 }
