@@ -93,8 +93,6 @@ class Emitter {
   mlir::Value constant(mlir::TypedAttr value);
   mlir::Value compare(mlir::arith::CmpFPredicate predicate, mlir::Value a, mlir::Value b);
   mlir::Value polynomial(mlir::Value x, llvm::ArrayRef<float> coefficients);
-  mlir::Value scale_by_power(mlir::Value y, mlir::Value n);
-  mlir::Value nearest(mlir::Value x);
   mlir::Value widen(mlir::Value value);
   mlir::Value int_like(mlir::Value value, int32_t number);
   mlir::Value narrow(mlir::Value value, chunk::Precision storage);

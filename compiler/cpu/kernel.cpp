@@ -4,7 +4,7 @@
 
 #include "compiler/arguments.h"
 #include "compiler/cpu/matrix_products.h"
-#include "compiler/cpu/row_reads.h"
+#include "compiler/cpu/spared_tiles.h"
 #include "compiler/cpu/states.h"
 #include "compiler/cpu/token_step.h"
 #include "compiler/cpu/workspace.h"
@@ -78,7 +78,7 @@ class Kernel : public Memory {
       return false;  // constants
     if (value == evaluating) return false;
     if (made_.contains(value)) return true;
-    return program_.placement(value) != Placement::fused && !rows_.made_again.contains(value);
+    return program_.placement(value) != Placement::fused && !spared_.made_again.contains(value);
   }
 
   Buffer buffer_of(Value value) override {
@@ -176,17 +176,16 @@ class Kernel : public Memory {
   }
 
   void emit_loop(const Loop& loop, size_t index, Value chunks) {
-    if (chunk_ > 1) rows_ = RowReads(loop, program_, products_, tile_ops_, e_.lanes());
+    if (chunk_ > 1) spared_ = SparedTiles(loop, program_, products_, tile_ops_, e_.lanes());
     for (auto [argument, init] : llvm::zip(loop.carried(), loop.init()))
       load_state(loop, argument, init);
-    products_.pack_carried(loop);
+    products_.begin(loop);
     e_.loop(e_.i64(0), chunks, 1, [&](Value turn) {
       Value chunk = loop.order == Order::reverse ? e_.sub(e_.sub(chunks, turn), e_.i64(1)) : turn;
       emit_turn(loop, index, chunk);
     });
     if (in_parts_ && loop.scan)
-      either(
-          is_given(carry_to_), [&] { carry_on(loop); }, [&] { store_states(loop); });
+      either(is_given(carry_to_), [&] { carry_on(loop); }, [&] { store_states(loop); });
     else
       store_states(loop);
     workspace_.finish();
@@ -233,14 +232,14 @@ class Kernel : public Memory {
     if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
     const Bound& from = bound_[input.getName().str()];
     OutputOp last = final_state(loop);
-    bool in_place = chunk_ == 1 && last && !in_parts_ && states_.can_lie_in_place(tile_of(argument), from);
+    bool in_place =
+        chunk_ == 1 && last && !in_parts_ && states_.can_lie_in_place(tile_of(argument), from);
     if (in_place && memory_.state_v_first) {
       auto step = token_step(loop);
       in_place = step && step->can_walk_values();
     }
     if (in_place) {
-      buffers_[argument] =
-          states_.place(tile_of(argument), from, bound_[last.getName().str()]);
+      buffers_[argument] = states_.place(tile_of(argument), from, bound_[last.getName().str()]);
       return;
     }
     Buffer state = buffers_[argument] = scratch_.take(tile_of(argument));
@@ -267,6 +266,7 @@ class Kernel : public Memory {
     valid_rows_ = chunk_ == 1 ? e_.i64(1) : e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first));
     workspace_.go_to(chunk);
     load_inputs(loop, index, first);
+    place_outputs(first);
     plan_prefetches(loop, index, first);
     if (final_state(loop)) states_.keep(buffers_.lookup(loop.carried()[0]), chunk);
     for (Value argument : loop.carried())
@@ -274,6 +274,7 @@ class Kernel : public Memory {
         tile_ops_.copy(buffers_.lookup(argument), workspace_.at(argument));
 
     made_.clear();
+    whole_products_.clear();
     Values next;
     for (Value value : loop.next()) next.push_back(program_.origin(value));
     std::optional<TokenStep> step = token_step(loop);
@@ -282,10 +283,15 @@ class Kernel : public Memory {
       ahead.emplace(e_, buffers_.lookup(loop.carried()[0]), walking(loop));
       ahead->ask_between_ops();
     }
-    for (mlir::Operation* op : loop.body) {
+    for (mlir::Operation* op : in_order(loop)) {
       Value result = op->getResult(0);
       if (step && step->makes(op)) continue;
-      if (program_.placement(result) == Placement::fused && tile_ops_.running_gate(op)) {
+      if (std::optional<Buffer> made = whole_product(op)) {
+        keep(result, *made);
+        continue;
+      }
+      if (program_.placement(result) == Placement::fused &&
+          (tile_ops_.running_gate(op) || tile_ops_.summed_gate(op))) {
         keep(result, scratch_.place(result));
         emit_root(op, buffers_.lookup(result));
       }
@@ -294,9 +300,12 @@ class Kernel : public Memory {
         continue;
       }
       if (program_.placement(result) == Placement::fused) continue;
-      if (rows_.made_again.contains(result)) continue;
+      if (spared_.made_again.contains(result) || spared_.never_read.contains(result)) continue;
       if (llvm::is_contained(next, result) && updates_in_place(loop, result)) continue;
-      if (products_.is_only_packed(result)) continue;
+      if (products_.is_only_packed(result)) {
+        products_.pass_by(result);
+        continue;
+      }
       emit_root(op, target_of(result));
       if (ahead) ahead->ask_between_ops();
     }
@@ -304,6 +313,35 @@ class Kernel : public Memory {
     store_outputs(index, chunk, first);
     if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
+  }
+
+  // The product of all of a gate's steps is there when running products have been made, which may
+  // be further down: it comes where it is read first.
+  std::vector<mlir::Operation*> in_order(const Loop& loop) {
+    std::vector<mlir::Operation*> order, later;
+    for (mlir::Operation* op : loop.body) {
+      if (tile_ops_.summed_gate(op)) {
+        later.push_back(op);
+        continue;
+      }
+      llvm::erase_if(later, [&](mlir::Operation* sum) {
+        bool reads = llvm::any_of(op->getOperands(), [&](Value operand) {
+          return program_.origin(operand) == sum->getResult(0);
+        });
+        if (reads) order.push_back(sum);
+        return reads;
+      });
+      order.push_back(op);
+    }
+    llvm::append_range(order, later);
+    return order;
+  }
+
+  std::optional<Buffer> whole_product(mlir::Operation* op) {
+    auto gate = tile_ops_.summed_gate(op);
+    auto found = gate ? whole_products_.find(*gate) : whole_products_.end();
+    if (found == whole_products_.end() || workspace_.has(op->getResult(0))) return std::nullopt;
+    return found->second;
   }
 
   std::optional<TokenStep> token_step(const Loop& loop) {
@@ -318,6 +356,7 @@ class Kernel : public Memory {
   }
 
   Buffer target_of(Value result) {
+    if (spared_.written_in_place.contains(result)) return buffers_.lookup(result);
     return buffers_[result] =
                workspace_.has(result) ? workspace_.at(result) : scratch_.place(result);
   }
@@ -352,7 +391,13 @@ class Kernel : public Memory {
       return;
     if (auto gate = tile_ops_.running_gate(op)) {
       make_steps(*gate);
-      return tile_ops_.running_product(op, steps(*gate), target);
+      if (auto whole = tile_ops_.running_product(op, steps(*gate), target))
+        whole_products_[*gate] = *whole;
+      return;
+    }
+    if (auto gate = tile_ops_.summed_gate(op)) {
+      make_steps(*gate);
+      return tile_ops_.whole_product(steps(*gate), target);
     }
     if (!is_fusible(op)) return tile_ops_.emit(op, target, prefetches_.share_of(op));
     evaluating = op->getResult(0);
@@ -418,8 +463,11 @@ class Kernel : public Memory {
   void load_inputs(const Loop& loop, size_t index, Value first) {
     for (InputOp input : token_inputs(loop, index)) {
       const Bound& from = bound_[input.getName().str()];
-      Value start = e_.at(from.pointer, e_.mul(first, from.step), e_.type_of(from.storage));
-      if (rows_.in_place.contains(input)) {
+      Value start = start_of(from, first);
+      if (spared_.read_in_place.contains(input)) {
+        if_part([&] {
+          tile_ops_.copy_rows(start, from.step, from.storage, scratch_.place(input), valid_rows_);
+        });
         buffers_[input] = in_place(input, start, from);
         continue;
       }
@@ -441,24 +489,35 @@ class Kernel : public Memory {
     return storage == Precision::f32 && type.getRank() == 2 && type.getDimSize(1) % e_.lanes() == 0;
   }
 
-  // A chunk of an input in the caller's memory; the last one, if it is not full, is copied.
-  Buffer in_place(Value input, Value start, const Bound& from) {
+  // A chunk of tokens in the caller's memory; a copy of the last one, if it is not full.
+  Buffer in_place(Value tile, Value start, const Bound& at) {
+    Buffer copy = scratch_.place(tile);
+    Value part = is_part();
+    return {e_.select(part, copy.pointer, start),          copy.rows, copy.columns, copy.stride,
+            e_.select(part, e_.i64(copy.stride), at.step), at.storage};
+  }
+
+  Value is_part() {
+    return e_.builder().create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::slt,
+                                                    valid_rows_, e_.i64(chunk_));
+  }
+  void if_part(llvm::function_ref<void()> body) {
     auto& b = e_.builder();
-    Buffer copy = scratch_.place(input);
-    Value part = b.create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::slt,
-                                               valid_rows_, e_.i64(chunk_));
-    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), part, false);
-    {
-      mlir::OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(branch.thenBlock());
-      tile_ops_.copy_rows(start, from.step, from.storage, copy, valid_rows_);
+    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), is_part(), false);
+    mlir::OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    body();
+  }
+
+  Value start_of(const Bound& at, Value first) {
+    return e_.at(at.pointer, e_.mul(first, at.step), e_.type_of(at.storage));
+  }
+
+  void place_outputs(Value first) {
+    for (auto [value, output] : spared_.written_in_place) {
+      const Bound& to = bound_[output.getName().str()];
+      buffers_[value] = in_place(value, start_of(to, first), to);
     }
-    return {e_.select(part, copy.pointer, start),
-            copy.rows,
-            copy.columns,
-            copy.stride,
-            e_.select(part, e_.i64(copy.stride), from.step),
-            from.storage};
   }
 
   void store_outputs(size_t index, Value chunk, Value first) {
@@ -477,8 +536,12 @@ class Kernel : public Memory {
           tile_ops_.add_to(buffer, sums_.lookup(output));
         continue;
       }
-      Value start = e_.at(to.pointer, e_.mul(first, to.step), e_.type_of(to.storage));
-      if (tile_of(value).getRank() == 1)
+      Value start = start_of(to, first);
+      if (spared_.written_in_place.contains(value))
+        if_part([&] {
+          tile_ops_.copy_rows_back(scratch_.place(value), start, to.step, to.storage, valid_rows_);
+        });
+      else if (tile_of(value).getRank() == 1)
         tile_ops_.store_column(buffer, start, to.step, to.storage, valid_rows_);
       else
         tile_ops_.store_rows(buffer, start, to.step, to.storage, valid_rows_);
@@ -537,8 +600,9 @@ class Kernel : public Memory {
   Value heads_, tokens_, valid_rows_, carry_from_, carry_to_;
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
-  RowReads rows_;
-  llvm::DenseSet<Value> made_;  // fused values made ahead of what reads them
+  SparedTiles spared_;
+  llvm::DenseMap<Value, Buffer> whole_products_;  // of gates' steps, over the chunk
+  llvm::DenseSet<Value> made_;                    // fused values made ahead of what reads them
 };
 
 }  // namespace
@@ -581,8 +645,8 @@ CpuKernel emit_kernel(mlir::ModuleOp module, const Programs& programs, const Tar
   for (auto output : program.graph().getBody().getOps<OutputOp>())
     if (auto loop = program.loop_of(output.getValue());
         !whole && output.getScope() == Scope::head && !(loop && kernel.entries[*loop].backwards))
-      throw InternalError(fmt::format("cpu: {} is not summed from the last chunk back",
-                                      output.getName().str()));
+      throw InternalError(
+          fmt::format("cpu: {} is not summed from the last chunk back", output.getName().str()));
   return kernel;
 }
 

@@ -14,7 +14,8 @@ namespace linnet::cpu {
 struct MemoryOptions {
   bool state_v_first = false;  // states are [V, K]
   bool grouped = false;        // gradients of what value heads share leave in f32, to be summed
-  int64_t value_channels = 0;  // where loops that carry something have blocks of them: of all blocks
+  // Of all blocks, where loops that carry something have blocks of them.
+  int64_t value_channels = 0;
 };
 
 // What is emitted: a program, and maybe the same of a block of value channels, of which the loops

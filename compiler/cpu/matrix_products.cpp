@@ -136,6 +136,16 @@ void MatrixProducts::multiply(MatmulOp op, Buffer target, Value base, bool make_
   unit_.multiply(product);
 }
 
+bool MatrixProducts::makes_sums_of(Value value) {
+  auto is_one = [&](Value x) {
+    auto product = program_.origin(x).getDefiningOp<MatmulOp>();
+    return product && is_mine(product);
+  };
+  mlir::Operation* op = value.getDefiningOp();
+  return is_one(value) ||
+         (llvm::isa<arith::AddFOp, arith::SubFOp>(op) && llvm::any_of(op->getOperands(), is_one));
+}
+
 bool MatrixProducts::is_only_packed(Value value) {
   if (!any_ || program_.placement(value) != Placement::scratch) return false;
   if (tile_of(value).getRank() != 2 || !is_fusible(value.getDefiningOp())) return false;
@@ -171,7 +181,11 @@ Buffer MatrixProducts::packed(Value value, bool is_left, bool is_transposed, boo
   Buffer shape = across ? Buffer{{}, depth, columns, scratch_.padded(columns)}
                         : Buffer{{}, rows, depth, depth};
   Buffer result = scratch_.form_of(value, form, shape, [&](Buffer to) {
-    if (!across) return unit_.pack_along_rows(reader_of(value), columns, to, negate);
+    if (!across) {
+      std::vector<MatrixUnit::Rows> tiles = companions(value);
+      tiles.push_back({reader_of(value), columns, to, negate});
+      return unit_.pack_along_rows(tiles);
+    }
     unit_.pack_across_rows(reader_of(value), e_.i64(0), rows, to, negate);
     unit_.clear_beyond(rows, to);
   });
@@ -179,6 +193,59 @@ Buffer MatrixProducts::packed(Value value, bool is_left, bool is_transposed, boo
   return scratch_.form_of(value, form | kFlipped,
                           {{}, result.columns, result.rows, scratch_.padded(result.rows)},
                           [&](Buffer to) { tile_ops_.transpose(result, to); });
+}
+
+void MatrixProducts::pass_by(Value value) { passed_by_.push_back(value); }
+
+// What an expression reads of the caller's rows.
+void MatrixProducts::for_each_input(Value value, llvm::function_ref<void(Value)> call) {
+  value = program_.origin(value);
+  mlir::Operation* op = value.getDefiningOp();
+  if (!op || tile_of(value).getRank() != 2) return;
+  if (llvm::isa<InputOp>(op)) return call(value);
+  if (!is_fusible(op) || (memory_.in_memory(value) && !is_only_packed(value))) return;
+  for (Value operand : op->getOperands()) for_each_input(operand, call);
+}
+
+bool MatrixProducts::is_subtracted(MatmulOp op) {
+  return llvm::any_of(op->getUsers(), [&](mlir::Operation* user) {
+    return llvm::isa<arith::SubFOp>(user) && program_.origin(user->getOperand(1)) == op;
+  });
+}
+
+// How products take a tile, if all of them take it by rows and with the same sign.
+std::optional<int> MatrixProducts::form_by_rows(Value value) {
+  std::optional<int> form;
+  for (mlir::Operation* reader : readers_[value]) {
+    auto product = llvm::cast<MatmulOp>(reader);
+    bool is_left = program_.origin(product.getLhs()) == value;
+    bool is_right = program_.origin(product.getRhs()) == value;
+    bool across = is_left ? product.getTransposeLhs() : !product.getTransposeRhs();
+    int wanted = kPacked | (is_left && is_subtracted(product) ? kMinus : 0);
+    if (across || is_left == is_right || form.value_or(wanted) != wanted) return std::nullopt;
+    form = wanted;
+  }
+  return form;
+}
+
+std::vector<MatrixUnit::Rows> MatrixProducts::companions(Value value) {
+  llvm::DenseSet<Value> inputs;
+  for_each_input(value, [&](Value input) { inputs.insert(input); });
+  std::vector<MatrixUnit::Rows> found;
+  llvm::erase_if(passed_by_, [&](Value other) {
+    bool alike = false;
+    for_each_input(other, [&](Value input) { alike |= inputs.contains(input); });
+    Tile type = tile_of(other);
+    auto form = form_by_rows(other);
+    if (other == value) return true;
+    if (!alike || !form || type.getDimSize(0) != tile_of(value).getDimSize(0)) return false;
+    int64_t depth = MatrixUnit::packed_depth(type.getDimSize(1));
+    Buffer to =
+        scratch_.form_of(other, *form, {{}, type.getDimSize(0), depth, depth}, [](Buffer) {});
+    found.push_back({reader_of(other), type.getDimSize(1), to, (*form & kMinus) != 0});
+    return true;
+  });
+  return found;
 }
 
 bool MatrixProducts::is_kept_packed(Value carried) {
@@ -193,7 +260,8 @@ void MatrixProducts::pack_across(Value value, Value first, int64_t rows) {
   unit_.pack_across_rows(reader_of(value), first, rows, packed(value, false, false, false), false);
 }
 
-void MatrixProducts::pack_carried(const Loop& loop) {
+void MatrixProducts::begin(const Loop& loop) {
+  passed_by_.clear();
   for (Value carried : loop.carried())
     if (is_kept_packed(carried)) packed(carried, false, false, false);
 }
@@ -293,6 +361,7 @@ Buffer MatrixProducts::packed_rows(DecayDotOp op) {
   Buffer step = memory_.steps(*tile_ops_.stepwise_gate(op));
   bool before = tile_ops_.sees_before(op).first;
   int64_t vectors = step.stride / e_.lanes(), depth = MatrixUnit::packed_depth(step.columns);
+  std::vector<MatrixUnit::Rows> others = companions(program_.origin(op.getLhs()));
   Buffer to{scratch_.place(op, kRows, step.rows * depth), step.rows, depth, depth};
   e_.loop(e_.i64(0), e_.i64(step.rows), kTile, [&](Value first) {
     Values start(vectors, e_.splat(kStart));
@@ -302,7 +371,11 @@ Buffer MatrixProducts::packed_rows(DecayDotOp op) {
         next.push_back(e_.fmul(product[v], row_of(step, i, v)));
         row[v] = e_.fmul(row[v], before ? product[v] : next[v]);
       }
+      std::vector<Values> read;
+      for (const MatrixUnit::Rows& other : others) read.push_back(unit_.read_row(other, i));
       unit_.pack_row(row, step.columns, to, i);
+      for (const auto& [other, vectors] : llvm::zip(others, read))
+        unit_.pack_row(vectors, other.columns, other.to, i);
       return next;
     });
   });

@@ -26,6 +26,8 @@ class MatrixProducts {
   // Makes the products under a fused value; whether the value itself is in `target` with that. A
   // sum with a product is the other side with the product added on top, as BlockEvaluator has it.
   bool emit(mlir::Value value, Buffer target);
+  // Whether a value is sums of this unit as they are, which go to f32 in memory.
+  bool makes_sums_of(mlir::Value value);
   // Scores under decay as products, where a gate is the same for rows and columns.
   bool emit_scores(chunk::DecayDotOp op, Buffer target);
 
@@ -33,8 +35,11 @@ class MatrixProducts {
   // in memory itself.
   bool is_only_packed(mlir::Value value);
 
+  // Says of such a tile that all it is made of is there.
+  void pass_by(mlir::Value value);
+
   // The carried tiles that products read packed are so before the loop and after each update.
-  void pack_carried(const Loop& loop);
+  void begin(const Loop& loop);
   void begin_update(mlir::Value carried);
   void end_update(mlir::Value carried);
 
@@ -48,6 +53,11 @@ class MatrixProducts {
   void multiply(chunk::MatmulOp op, Buffer target, mlir::Value base, bool make_base, bool negate);
   // An operand as the matrix unit takes it.
   Buffer packed(mlir::Value value, bool is_left, bool is_transposed, bool negate);
+  // What has been passed by and takes rows of the same inputs, to be packed in the same loop.
+  std::vector<MatrixUnit::Rows> companions(mlir::Value value);
+  std::optional<int> form_by_rows(mlir::Value value);
+  bool is_subtracted(chunk::MatmulOp op);
+  void for_each_input(mlir::Value value, llvm::function_ref<void(mlir::Value)> call);
   // Operands of scores under decay.
   Buffer packed_rows(chunk::DecayDotOp op);
   Buffer packed_columns(chunk::DecayDotOp op, int64_t block);
@@ -70,6 +80,7 @@ class MatrixProducts {
   MatrixUnit unit_;
   bool any_ = false;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> owners_;
+  llvm::SmallVector<mlir::Value> passed_by_;
   mlir::Value to_pack_;  // the carried tile that is being updated
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Operation*, 2>> readers_;  // null: not an op
 };

@@ -85,15 +85,23 @@ void MatrixUnit::pack_row(Values vectors, int64_t columns, Buffer to, Value row)
              e_.at(to.pointer, e_.add(e_.mul(row, to.stride), i)));
 }
 
-void MatrixUnit::pack_along_rows(const Reader& from, int64_t columns, Buffer to, bool negate) {
-  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value row) {
-    Values vectors;
-    for (int64_t column = 0; column < columns; column += e_.lanes()) {
-      Value x = from(row, 1, e_.i64(column))[0];
-      if (negate) x = e_.builder().create<arith::NegFOp>(e_.loc(), x);
-      vectors.push_back(x);
-    }
-    pack_row(vectors, columns, to, row);
+Values MatrixUnit::read_row(const Rows& tile, Value row) {
+  Values vectors;
+  for (int64_t column = 0; column < tile.columns; column += e_.lanes()) {
+    Value x = tile.from(row, 1, e_.i64(column))[0];
+    if (tile.negate) x = e_.builder().create<arith::NegFOp>(e_.loc(), x);
+    vectors.push_back(x);
+  }
+  return vectors;
+}
+
+// All are read before any is written, so that what they read alike is read once.
+void MatrixUnit::pack_along_rows(llvm::ArrayRef<Rows> tiles) {
+  e_.loop(e_.i64(0), e_.i64(tiles.front().to.rows), 1, [&](Value row) {
+    std::vector<Values> vectors;
+    for (const Rows& tile : tiles) vectors.push_back(read_row(tile, row));
+    for (const auto& [tile, read] : llvm::zip(tiles, vectors))
+      pack_row(read, tile.columns, tile.to, row);
   });
 }
 

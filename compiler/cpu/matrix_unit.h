@@ -29,8 +29,15 @@ class MatrixUnit {
   // What is to be packed: one vector of each of some rows, from a column on.
   using Reader = std::function<Values(mlir::Value row, int64_t rows, mlir::Value column)>;
   // Neighbours of a row together: [n][depth] to [n][depth / 2].
-  void pack_along_rows(const Reader& from, int64_t columns, Buffer to, bool negate);
+  struct Rows {
+    Reader from;
+    int64_t columns;
+    Buffer to;
+    bool negate;
+  };
+  void pack_along_rows(llvm::ArrayRef<Rows> tiles);  // of as many rows
   // One row of that, all its vectors; columns from `columns` on count as zero.
+  Values read_row(const Rows& tile, mlir::Value row);
   void pack_row(Values vectors, int64_t columns, Buffer to, mlir::Value row);
   // Neighbours of a column together: [depth][n] to [depth / 2][n]; `rows` of the depth from `first`
   // on, the last of which may be odd only at the end.

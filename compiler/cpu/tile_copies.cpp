@@ -32,8 +32,8 @@ void TileOps::load_rows(Value from, Value step, Precision storage, Buffer to, Va
 
 void TileOps::load_rows_to(Value from, Value step, Buffer to) {
   e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
-    load_row(e_.at(from, e_.mul(i, step)), Precision::f32,
-             e_.at(to.pointer, to.row_start(e_, i)), to.columns);
+    load_row(e_.at(from, e_.mul(i, step)), Precision::f32, e_.at(to.pointer, to.row_start(e_, i)),
+             to.columns);
   });
 }
 
@@ -51,6 +51,18 @@ void TileOps::copy_rows(Value from, Value step, Precision storage, Buffer to, Va
       Value x = e_.builder().create<mlir::LLVM::LoadOp>(e_.loc(), type, source, 2);
       e_.store(e_.select(there, x, zero),
                e_.at(to.pointer, e_.add(e_.mul(i, to.stride), j), e_.type_of(storage)));
+    });
+  });
+}
+
+void TileOps::copy_rows_back(Buffer from, Value to, Value step, Precision storage, Value valid) {
+  mlir::Type number = e_.type_of(storage);
+  auto type = mlir::VectorType::get(e_.lanes(), number);
+  e_.loop(e_.i64(0), valid, 1, [&](Value i) {
+    e_.loop(e_.i64(0), e_.i64(from.columns), e_.lanes(), [&](Value j) {
+      Value source = e_.at(from.pointer, e_.add(e_.mul(i, from.stride), j), number);
+      e_.store(e_.builder().create<mlir::LLVM::LoadOp>(e_.loc(), type, source, 2),
+               e_.at(to, e_.add(e_.mul(i, step), j), number));
     });
   });
 }

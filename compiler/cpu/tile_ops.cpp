@@ -82,8 +82,9 @@ void TileOps::emit_across(Value value, Buffer to, Value first_row, int64_t rows,
       for (int64_t v = 0; v < b.vectors; ++v) {
         Value index = e_.add(e_.add(to.row_start(e_, e_.add(b.first_row, i)), b.first_column),
                              v * e_.lanes());
-        Value part = values[i * b.vectors + v], at = e_.at(to.pointer, index);
-        to.past_caches ? e_.store_past_caches(part, at) : e_.store(part, at);
+        Value part = values[i * b.vectors + v];
+        to.past_caches ? e_.store_past_caches(part, e_.at(to.pointer, index))
+                       : e_.store_as(part, to.pointer, index, to.storage);
       }
   };
   e_.loop(e_.i64(0), e_.i64(whole * e_.lanes()), wide * e_.lanes(), [&](Value j) {
@@ -288,7 +289,7 @@ std::optional<Value> TileOps::running_gate(mlir::Operation* op) {
   return sum ? std::optional(program_.origin(sum.getSource())) : std::nullopt;
 }
 
-void TileOps::running_product(mlir::Operation* op, Buffer steps, Buffer to) {
+std::optional<Buffer> TileOps::running_product(mlir::Operation* op, Buffer steps, Buffer to) {
   bool from_the_end = false;
   bool before = summed_under(program_, op, from_the_end).getExclusive() || from_the_end;
   int64_t vectors = to.stride / e_.lanes();
@@ -306,6 +307,29 @@ void TileOps::running_product(mlir::Operation* op, Buffer steps, Buffer to) {
       return next;
     });
   }
+  if (before) return std::nullopt;
+  return Buffer{e_.at(to.pointer, e_.i64((to.rows - 1) * to.stride)), 1, to.columns, to.stride};
+}
+
+std::optional<Value> TileOps::summed_gate(mlir::Operation* op) {
+  if (program_.schedule().chunk == 1 || !llvm::isa<mlir::math::ExpOp>(op)) return std::nullopt;
+  auto last = program_.origin(op->getOperand(0)).getDefiningOp<RowOp>();
+  if (!last || tile_of(last.getSource()).getRank() != 2) return std::nullopt;
+  CumsumOp sum = running(program_, last.getSource());
+  bool is_whole = sum && !sum.getExclusive() && sum->getBlock() == op->getBlock() &&
+                  static_cast<int64_t>(last.getIndex()) == tile_of(sum).getDimSize(0) - 1;
+  return is_whole ? std::optional(program_.origin(sum.getSource())) : std::nullopt;
+}
+
+// Step after step, as running products are made.
+void TileOps::whole_product(Buffer steps, Buffer to) {
+  e_.loop(e_.i64(0), e_.i64(steps.stride), e_.lanes(), [&](Value j) {
+    Values product = e_.loop(e_.i64(0), e_.i64(steps.rows), 1, {e_.splat(1.f)},
+                             [&](Value i, const Values& so_far) -> Values {
+                               return {e_.fmul(so_far[0], blocks_.load(steps, i, j))};
+                             });
+    e_.store(product[0], e_.at(to.pointer, j));
+  });
 }
 
 std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {

@@ -23,6 +23,8 @@ class TileOps {
   // The same in the caller's format.
   void copy_rows(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
                  mlir::Value valid);
+  void copy_rows_back(Buffer from, mlir::Value to, mlir::Value step, chunk::Precision storage,
+                      mlir::Value valid);
   // All rows, f32, to a tile that may lie in the caller's memory.
   void load_rows_to(mlir::Value from, mlir::Value step, Buffer to);
   void load_column(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
@@ -42,7 +44,11 @@ class TileOps {
   // The gate of an exponential of its running sum, or of what the sum is short of the chunk's: that
   // is a running product of the gate's steps, from the first token on or from the last back.
   std::optional<mlir::Value> running_gate(mlir::Operation* op);
-  void running_product(mlir::Operation* op, Buffer steps, Buffer to);
+  // Returns the row that is the product of all steps, if one is.
+  std::optional<Buffer> running_product(mlir::Operation* op, Buffer steps, Buffer to);
+  // The gate of an exponential of its sum over a chunk: the product of all steps.
+  std::optional<mlir::Value> summed_gate(mlir::Operation* op);
+  void whole_product(Buffer steps, Buffer to);
   // The gate whose running sum a decay_dot or its adjoint goes along, if its rows and columns go
   // along one.
   std::optional<mlir::Value> stepwise_gate(mlir::Operation* op);
