@@ -47,7 +47,8 @@ class Kernel : public Memory {
         reads_rows_ahead_(target.reads_rows_ahead),
         memory_(memory),
         workspace_(e_, program, scratch_, target.stores_past_caches, memory.value_channels),
-        states_(e_, tile_ops_, scratch_, memory.state_v_first) {}
+        states_(e_, tile_ops_, scratch_, memory.state_v_first),
+        rows_(e_, tile_ops_, scratch_, chunk_) {}
 
   // The function of the loops [first, last).
   void emit(Value arguments, size_t first, size_t last) {
@@ -93,7 +94,7 @@ class Kernel : public Memory {
     return scratch_.form_of(program_.origin(value), kTransposed);
   }
   Buffer steps(Value gate) override { return scratch_.form_of(program_.origin(gate), kSteps); }
-  Value valid_rows() override { return valid_rows_; }
+  Value valid_rows() override { return rows_.valid(); }
   void keep(Value value, Buffer buffer) override {
     buffers_[value] = buffer;
     made_.insert(value);
@@ -162,7 +163,7 @@ class Kernel : public Memory {
     for (auto input : program_.graph().getBody().getOps<InputOp>()) {
       if (input.getScope() == Scope::token || input.getScope() == Scope::sequence) continue;
       Buffer buffer = buffers_[input] = scratch_.take(tile_of(input));
-      Bound& from = bound_[input.getName().str()];
+      Bound& from = bound(input);
       for (int64_t i = 0; i < buffer.rows; ++i)
         tile_ops_.load_row(
             e_.at(from.pointer, e_.i64(i * buffer.columns), e_.type_of(from.storage)), from.storage,
@@ -196,7 +197,7 @@ class Kernel : public Memory {
     for (auto output : program_.graph().getBody().getOps<OutputOp>())
       for (size_t i = 0; i < loop.carried().size(); ++i)
         if (output.getValue() == loop.scan->getOpResult(i)) {
-          Bound& to = bound_[output.getName().str()];
+          Bound& to = bound(output);
           if (buffers_.lookup(loop.carried()[i]).step) continue;  // it is there already
           states_.store(buffers_.lookup(loop.carried()[i]), to);
         }
@@ -230,7 +231,7 @@ class Kernel : public Memory {
   void load_state(const Loop& loop, Value argument, Value init) {
     auto input = program_.origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
-    const Bound& from = bound_[input.getName().str()];
+    const Bound& from = bound(input);
     OutputOp last = final_state(loop);
     bool in_place =
         chunk_ == 1 && last && !in_parts_ && states_.can_lie_in_place(tile_of(argument), from);
@@ -239,7 +240,7 @@ class Kernel : public Memory {
       in_place = step && step->can_walk_values();
     }
     if (in_place) {
-      buffers_[argument] = states_.place(tile_of(argument), from, bound_[last.getName().str()]);
+      buffers_[argument] = states_.place(tile_of(argument), from, bound(last));
       return;
     }
     Buffer state = buffers_[argument] = scratch_.take(tile_of(argument));
@@ -263,10 +264,13 @@ class Kernel : public Memory {
 
   void emit_turn(const Loop& loop, size_t index, Value chunk) {
     Value first = e_.mul(chunk, chunk_);
-    valid_rows_ = chunk_ == 1 ? e_.i64(1) : e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first));
+    rows_.go_to(first,
+                chunk_ == 1 ? e_.i64(1) : e_.minimum(e_.i64(chunk_), e_.sub(tokens_, first)));
     workspace_.go_to(chunk);
-    load_inputs(loop, index, first);
-    place_outputs(first);
+    for (InputOp input : token_inputs(loop, index))
+      buffers_[input] = rows_.load(input, bound(input), spared_.read_in_place.contains(input));
+    for (auto [value, output] : spared_.written_in_place)
+      buffers_[value] = rows_.place(value, bound(output));
     plan_prefetches(loop, index, first);
     if (final_state(loop)) states_.keep(buffers_.lookup(loop.carried()[0]), chunk);
     for (Value argument : loop.carried())
@@ -310,7 +314,7 @@ class Kernel : public Memory {
       if (ahead) ahead->ask_between_ops();
     }
     if (step) step->emit(e_, *this, blocks_, scratch_, *ahead, walking(loop));
-    store_outputs(index, chunk, first);
+    store_outputs(index, chunk);
     if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
   }
@@ -460,91 +464,27 @@ class Kernel : public Memory {
     return inputs;
   }
 
-  void load_inputs(const Loop& loop, size_t index, Value first) {
-    for (InputOp input : token_inputs(loop, index)) {
-      const Bound& from = bound_[input.getName().str()];
-      Value start = start_of(from, first);
-      if (spared_.read_in_place.contains(input)) {
-        if_part([&] {
-          tile_ops_.copy_rows(start, from.step, from.storage, scratch_.place(input), valid_rows_);
-        });
-        buffers_[input] = in_place(input, start, from);
-        continue;
-      }
-      if (chunk_ == 1 && is_whole_row(input, from.storage)) {
-        buffers_[input] = scratch_.shaped(start, tile_of(input));
-        continue;
-      }
-      Buffer buffer = buffers_[input] = scratch_.place(input);
-      if (tile_of(input).getRank() == 1)
-        tile_ops_.load_column(start, from.step, from.storage, buffer, valid_rows_);
-      else
-        tile_ops_.load_rows(start, from.step, from.storage, buffer, valid_rows_);
-    }
-  }
+  Bound& bound(InputOp input) { return bound_[input.getName().str()]; }
+  Bound& bound(OutputOp output) { return bound_[output.getName().str()]; }
 
-  // One token's row of vectors, which needs no copy.
-  bool is_whole_row(Value value, Precision storage) {
-    Tile type = tile_of(value);
-    return storage == Precision::f32 && type.getRank() == 2 && type.getDimSize(1) % e_.lanes() == 0;
-  }
-
-  // A chunk of tokens in the caller's memory; a copy of the last one, if it is not full.
-  Buffer in_place(Value tile, Value start, const Bound& at) {
-    Buffer copy = scratch_.place(tile);
-    Value part = is_part();
-    return {e_.select(part, copy.pointer, start),          copy.rows, copy.columns, copy.stride,
-            e_.select(part, e_.i64(copy.stride), at.step), at.storage};
-  }
-
-  Value is_part() {
-    return e_.builder().create<mlir::arith::CmpIOp>(e_.loc(), mlir::arith::CmpIPredicate::slt,
-                                                    valid_rows_, e_.i64(chunk_));
-  }
-  void if_part(llvm::function_ref<void()> body) {
-    auto& b = e_.builder();
-    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), is_part(), false);
-    mlir::OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.thenBlock());
-    body();
-  }
-
-  Value start_of(const Bound& at, Value first) {
-    return e_.at(at.pointer, e_.mul(first, at.step), e_.type_of(at.storage));
-  }
-
-  void place_outputs(Value first) {
-    for (auto [value, output] : spared_.written_in_place) {
-      const Bound& to = bound_[output.getName().str()];
-      buffers_[value] = in_place(value, start_of(to, first), to);
-    }
-  }
-
-  void store_outputs(size_t index, Value chunk, Value first) {
+  void store_outputs(size_t index, Value chunk) {
     for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
       Value value = program_.origin(output.getValue());
       auto loop = program_.loop_of(value);
       if (output.getScope() == Scope::sequence ||
           (loop ? *loop : program_.loops().size() - 1) != index)
         continue;
-      Buffer buffer = in_memory(value) ? buffer_of(value) : materialised_constant(value);
-      Bound& to = bound_[output.getName().str()];
-      if (output.getScope() == Scope::head) {
-        if (in_parts_)
-          store_of_chunk(buffer, to, chunk);
-        else
-          tile_ops_.add_to(buffer, sums_.lookup(output));
+      if (spared_.written_in_place.contains(value)) {
+        rows_.finish(value, bound(output));
         continue;
       }
-      Value start = start_of(to, first);
-      if (spared_.written_in_place.contains(value))
-        if_part([&] {
-          tile_ops_.copy_rows_back(scratch_.place(value), start, to.step, to.storage, valid_rows_);
-        });
-      else if (tile_of(value).getRank() == 1)
-        tile_ops_.store_column(buffer, start, to.step, to.storage, valid_rows_);
+      Buffer buffer = in_memory(value) ? buffer_of(value) : materialised_constant(value);
+      if (output.getScope() == Scope::token)
+        rows_.store(buffer, value, bound(output));
+      else if (in_parts_)
+        store_of_chunk(buffer, bound(output), chunk);
       else
-        tile_ops_.store_rows(buffer, start, to.step, to.storage, valid_rows_);
+        tile_ops_.add_to(buffer, sums_.lookup(output));
     }
   }
 
@@ -564,7 +504,7 @@ class Kernel : public Memory {
     for (auto output : program_.graph().getBody().getOps<OutputOp>()) {
       if (output.getScope() != Scope::head || in_parts_) continue;
       Buffer buffer = sums_.lookup(output);
-      Bound& to = bound_[output.getName().str()];
+      Bound& to = bound(output);
       tile_ops_.store_rows(buffer, to.pointer, e_.i64(buffer.columns), to.storage,
                            e_.i64(buffer.rows));
     }
@@ -596,8 +536,9 @@ class Kernel : public Memory {
   MemoryOptions memory_;
   Workspace workspace_;
   States states_;
+  TokenRows rows_;
   std::map<std::string, Bound> bound_;
-  Value heads_, tokens_, valid_rows_, carry_from_, carry_to_;
+  Value heads_, tokens_, carry_from_, carry_to_;
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
   SparedTiles spared_;

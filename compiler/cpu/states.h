@@ -2,17 +2,9 @@
 // those in between that the caller asks for.
 #pragma once
 
-#include "compiler/cpu/scratch.h"
-#include "compiler/cpu/tile_ops.h"
+#include "compiler/cpu/token_rows.h"
 
 namespace linnet::cpu {
-
-// An argument in the caller's memory: `step` numbers from row to row.
-struct Bound {
-  mlir::Value pointer, step;
-  chunk::Precision storage;
-  mlir::Value head_step;
-};
 
 class States {
  public:
