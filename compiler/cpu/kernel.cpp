@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "compiler/arguments.h"
+#include "compiler/cpu/gate_products.h"
 #include "compiler/cpu/matrix_products.h"
 #include "compiler/cpu/spared_tiles.h"
 #include "compiler/cpu/states.h"
@@ -39,6 +40,7 @@ class Kernel : public Memory {
         blocks_(e_, program, *this),
         tile_ops_(e_, target, program, *this, blocks_),
         scratch_(e_),
+        gates_(e_, program, blocks_, scratch_),
         prefetches_(e_),
         products_(e_, program, *this, blocks_, tile_ops_, scratch_, prefetches_,
                   target.narrow_unit),
@@ -177,7 +179,7 @@ class Kernel : public Memory {
   }
 
   void emit_loop(const Loop& loop, size_t index, Value chunks) {
-    if (chunk_ > 1) spared_ = SparedTiles(loop, program_, products_, tile_ops_, e_.lanes());
+    if (chunk_ > 1) spared_ = SparedTiles(loop, program_, products_, tile_ops_, gates_, e_.lanes());
     for (auto [argument, init] : llvm::zip(loop.carried(), loop.init()))
       load_state(loop, argument, init);
     products_.begin(loop);
@@ -278,7 +280,7 @@ class Kernel : public Memory {
         tile_ops_.copy(buffers_.lookup(argument), workspace_.at(argument));
 
     made_.clear();
-    whole_products_.clear();
+    gates_.start_turn();
     Values next;
     for (Value value : loop.next()) next.push_back(program_.origin(value));
     std::optional<TokenStep> step = token_step(loop);
@@ -287,17 +289,14 @@ class Kernel : public Memory {
       ahead.emplace(e_, buffers_.lookup(loop.carried()[0]), walking(loop));
       ahead->ask_between_ops();
     }
-    for (mlir::Operation* op : in_order(loop)) {
+    for (mlir::Operation* op : gates_.in_order(loop.body)) {
       Value result = op->getResult(0);
       if (step && step->makes(op)) continue;
-      if (std::optional<Buffer> made = whole_product(op)) {
-        keep(result, *made);
+      if (auto product = gates_.of(op); product && !workspace_.has(result)) {
+        auto made = gates_.made(*product);
+        keep(result, made ? *made : scratch_.place(result));
+        if (!made) gates_.emit(*product, buffers_.lookup(result));
         continue;
-      }
-      if (program_.placement(result) == Placement::fused &&
-          (tile_ops_.running_gate(op) || tile_ops_.summed_gate(op))) {
-        keep(result, scratch_.place(result));
-        emit_root(op, buffers_.lookup(result));
       }
       if (auto row = llvm::dyn_cast<RowOp>(op)) {
         if (workspace_.has(result)) tile_ops_.copy(row_in(row), target_of(result));
@@ -317,35 +316,6 @@ class Kernel : public Memory {
     store_outputs(index, chunk);
     if (step) return;
     for (size_t i = 0; i < next.size(); ++i) update_carry(loop, i, next[i]);
-  }
-
-  // The product of all of a gate's steps is there when running products have been made, which may
-  // be further down: it comes where it is read first.
-  std::vector<mlir::Operation*> in_order(const Loop& loop) {
-    std::vector<mlir::Operation*> order, later;
-    for (mlir::Operation* op : loop.body) {
-      if (tile_ops_.summed_gate(op)) {
-        later.push_back(op);
-        continue;
-      }
-      llvm::erase_if(later, [&](mlir::Operation* sum) {
-        bool reads = llvm::any_of(op->getOperands(), [&](Value operand) {
-          return program_.origin(operand) == sum->getResult(0);
-        });
-        if (reads) order.push_back(sum);
-        return reads;
-      });
-      order.push_back(op);
-    }
-    llvm::append_range(order, later);
-    return order;
-  }
-
-  std::optional<Buffer> whole_product(mlir::Operation* op) {
-    auto gate = tile_ops_.summed_gate(op);
-    auto found = gate ? whole_products_.find(*gate) : whole_products_.end();
-    if (found == whole_products_.end() || workspace_.has(op->getResult(0))) return std::nullopt;
-    return found->second;
   }
 
   std::optional<TokenStep> token_step(const Loop& loop) {
@@ -389,30 +359,15 @@ class Kernel : public Memory {
   }
 
   void emit_root(mlir::Operation* op, Buffer target) {
-    if (auto gate = tile_ops_.stepwise_gate(op)) make_steps(*gate);
+    if (auto gate = tile_ops_.stepwise_gate(op)) gates_.make_steps(*gate);
     if (auto scores = llvm::dyn_cast<DecayDotOp>(op);
         scores && products_.emit_scores(scores, target))
       return;
-    if (auto gate = tile_ops_.running_gate(op)) {
-      make_steps(*gate);
-      if (auto whole = tile_ops_.running_product(op, steps(*gate), target))
-        whole_products_[*gate] = *whole;
-      return;
-    }
-    if (auto gate = tile_ops_.summed_gate(op)) {
-      make_steps(*gate);
-      return tile_ops_.whole_product(steps(*gate), target);
-    }
+    if (auto product = gates_.of(op)) return gates_.emit(*product, target);
     if (!is_fusible(op)) return tile_ops_.emit(op, target, prefetches_.share_of(op));
     evaluating = op->getResult(0);
     make(op->getResult(0), target);
     evaluating = Value();
-  }
-
-  void make_steps(Value gate) {
-    gate = program_.origin(gate);
-    scratch_.form_of(gate, kSteps, scratch_.shaped({}, tile_of(gate)),
-                     [&](Buffer to) { tile_ops_.exp_of(gate, to); });
   }
 
   void make_transposed(Value value) {
@@ -528,6 +483,7 @@ class Kernel : public Memory {
   BlockEvaluator blocks_;
   TileOps tile_ops_;
   Scratch scratch_;
+  GateProducts gates_;
   Prefetches prefetches_;
   MatrixProducts products_;
   int64_t chunk_;
@@ -542,8 +498,7 @@ class Kernel : public Memory {
   llvm::DenseMap<Value, Buffer> buffers_;
   llvm::DenseMap<mlir::Operation*, Buffer> sums_;
   SparedTiles spared_;
-  llvm::DenseMap<Value, Buffer> whole_products_;  // of gates' steps, over the chunk
-  llvm::DenseSet<Value> made_;                    // fused values made ahead of what reads them
+  llvm::DenseSet<Value> made_;  // fused values made ahead of what reads them
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ using mlir::Value;
 namespace arith = mlir::arith;
 
 SparedTiles::SparedTiles(const Loop& loop, const TileProgram& program, MatrixProducts& products,
-                         TileOps& tile_ops, int64_t lanes) {
+                         TileOps& tile_ops, const GateProducts& gates, int64_t lanes) {
   // Whether an op takes an operand by vectors of its rows; and each of them once.
   auto takes_rows = [&](mlir::OpOperand& operand, bool once) {
     mlir::Operation* op = operand.getOwner();
@@ -67,7 +67,7 @@ SparedTiles::SparedTiles(const Loop& loop, const TileProgram& program, MatrixPro
       mlir::Operation* op = use->getOwner();
       if (llvm::isa<DecayDotOp, DecayApplyOp>(op))
         return use->getOperandNumber() >= 2 && tile_ops.stepwise_gate(op).has_value();
-      if (tile_ops.running_gate(op) || tile_ops.summed_gate(op)) return true;
+      if (gates.of(op)) return true;
       return llvm::isa<arith::SubFOp, BroadcastOp, RowOp>(op) && is_never_read(op->getResult(0));
     });
   };

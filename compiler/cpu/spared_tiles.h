@@ -2,6 +2,7 @@
 // where they go, running sums of gates where all goes by running products.
 #pragma once
 
+#include "compiler/cpu/gate_products.h"
 #include "compiler/cpu/matrix_products.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -10,7 +11,7 @@ namespace linnet::cpu {
 struct SparedTiles {
   SparedTiles() = default;
   SparedTiles(const Loop& loop, const TileProgram& program, MatrixProducts& products,
-              TileOps& tile_ops, int64_t lanes);
+              TileOps& tile_ops, const GateProducts& gates, int64_t lanes);
 
   llvm::DenseSet<mlir::Value> read_in_place;  // inputs, in the caller's memory
   llvm::DenseSet<mlir::Value> made_again;     // what one op makes of them, wherever it is read

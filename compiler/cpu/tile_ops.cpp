@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/cpu/gate_products.h"
 #include "linnet/error.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -237,105 +238,10 @@ void TileOps::inverse(InverseUnitLowerOp op, Buffer to) {
   if (whole < to.rows) rows_from(e_.i64(whole), to.rows - whole);
 }
 
-void TileOps::exp_of(Value gate, Buffer to) {
-  int64_t vectors = to.stride / e_.lanes();
-  int64_t together = vectors % 4 == 0 ? 4 : 1;  // the steps of one wait for each other
-  e_.loop(e_.i64(0), e_.i64(to.rows), 1, [&](Value i) {
-    e_.loop(e_.i64(0), e_.i64(to.stride), together * e_.lanes(), [&](Value j) {
-      Values x = blocks_.evaluate(gate, {i, j, 1, together, std::nullopt});
-      for (int64_t v = 0; v < together; ++v) {
-        Value index = e_.add(e_.add(e_.mul(i, to.stride), j), v * e_.lanes());
-        e_.store(e_.exp(x[v]), e_.at(to.pointer, index));
-      }
-    });
-  });
-}
-
-namespace {
-
-// How a running gate relates to the token's own: inclusive or exclusive of it.
-CumsumOp running(const TileProgram& program, Value gate) {
-  auto cumsum = program.origin(gate).getDefiningOp<CumsumOp>();
-  return cumsum && !cumsum.getReverse() ? cumsum : CumsumOp();
-}
-
-}  // namespace
-
-namespace {
-
-// exp of a running sum, or of the chunk's whole sum minus it; all in one stage, so that every
-// kernel of the graph decides alike.
-CumsumOp summed_under(const TileProgram& program, mlir::Operation* op, bool& from_the_end) {
-  if (!llvm::isa<mlir::math::ExpOp>(op) || tile_of(op->getResult(0)).getRank() != 2) return {};
-  Value exponent = program.origin(op->getOperand(0));
-  CumsumOp sum = running(program, exponent);
-  from_the_end = !sum;
-  if (auto rest = exponent.getDefiningOp<arith::SubFOp>()) {
-    auto whole = program.origin(rest.getLhs()).getDefiningOp<BroadcastOp>();
-    auto last = whole ? program.origin(whole.getSource()).getDefiningOp<RowOp>() : RowOp();
-    sum = running(program, rest.getRhs());
-    if (!last || !sum || sum.getExclusive() || program.origin(last.getSource()) != sum ||
-        static_cast<int64_t>(last.getIndex()) != tile_of(sum).getDimSize(0) - 1)
-      return {};
-  }
-  return sum && sum->getBlock() == op->getBlock() ? sum : CumsumOp();
-}
-
-}  // namespace
-
-std::optional<Value> TileOps::running_gate(mlir::Operation* op) {
-  bool from_the_end = false;
-  CumsumOp sum = program_.schedule().chunk > 1 ? summed_under(program_, op, from_the_end) : nullptr;
-  return sum ? std::optional(program_.origin(sum.getSource())) : std::nullopt;
-}
-
-std::optional<Buffer> TileOps::running_product(mlir::Operation* op, Buffer steps, Buffer to) {
-  bool from_the_end = false;
-  bool before = summed_under(program_, op, from_the_end).getExclusive() || from_the_end;
-  int64_t vectors = to.stride / e_.lanes();
-  for (int64_t first = 0; first < vectors; first += kRowVectors) {
-    int64_t count = std::min(kRowVectors, vectors - first);
-    Values ones(count, e_.splat(1.f));
-    e_.loop(e_.i64(0), e_.i64(to.rows), 1, ones, [&](Value turn, const Values& product) {
-      Value i = from_the_end ? e_.sub(e_.i64(to.rows - 1), turn) : turn;
-      Values next;
-      for (int64_t v = 0; v < count; ++v) {
-        Value index = e_.add(e_.mul(i, to.stride), (first + v) * e_.lanes());
-        next.push_back(e_.fmul(product[v], e_.load_vector(e_.at(steps.pointer, index))));
-        e_.store(before ? product[v] : next[v], e_.at(to.pointer, index));
-      }
-      return next;
-    });
-  }
-  if (before) return std::nullopt;
-  return Buffer{e_.at(to.pointer, e_.i64((to.rows - 1) * to.stride)), 1, to.columns, to.stride};
-}
-
-std::optional<Value> TileOps::summed_gate(mlir::Operation* op) {
-  if (program_.schedule().chunk == 1 || !llvm::isa<mlir::math::ExpOp>(op)) return std::nullopt;
-  auto last = program_.origin(op->getOperand(0)).getDefiningOp<RowOp>();
-  if (!last || tile_of(last.getSource()).getRank() != 2) return std::nullopt;
-  CumsumOp sum = running(program_, last.getSource());
-  bool is_whole = sum && !sum.getExclusive() && sum->getBlock() == op->getBlock() &&
-                  static_cast<int64_t>(last.getIndex()) == tile_of(sum).getDimSize(0) - 1;
-  return is_whole ? std::optional(program_.origin(sum.getSource())) : std::nullopt;
-}
-
-// Step after step, as running products are made.
-void TileOps::whole_product(Buffer steps, Buffer to) {
-  e_.loop(e_.i64(0), e_.i64(steps.stride), e_.lanes(), [&](Value j) {
-    Values product = e_.loop(e_.i64(0), e_.i64(steps.rows), 1, {e_.splat(1.f)},
-                             [&](Value i, const Values& so_far) -> Values {
-                               return {e_.fmul(so_far[0], blocks_.load(steps, i, j))};
-                             });
-    e_.store(product[0], e_.at(to.pointer, j));
-  });
-}
-
 std::optional<Value> TileOps::stepwise_gate(mlir::Operation* op) {
   if (!llvm::isa<DecayDotOp, DecayApplyOp>(op)) return std::nullopt;
-  CumsumOp rows = running(program_, op->getOperand(2)),
-           columns = running(program_, op->getOperand(3));
+  CumsumOp rows = running_sum(program_, op->getOperand(2)),
+           columns = running_sum(program_, op->getOperand(3));
   if (!rows || !columns ||
       program_.origin(rows.getSource()) != program_.origin(columns.getSource()))
     return std::nullopt;
@@ -388,8 +294,8 @@ void TileOps::walk_along_row(DecayDotOp op, Buffer b, Buffer to, Value i, Value 
 }
 
 std::pair<bool, bool> TileOps::sees_before(mlir::Operation* op) {
-  return {running(program_, op->getOperand(2)).getExclusive(),
-          running(program_, op->getOperand(3)).getExclusive()};
+  return {running_sum(program_, op->getOperand(2)).getExclusive(),
+          running_sum(program_, op->getOperand(3)).getExclusive()};
 }
 
 // The same walk for the adjoints: to the left along a row, or down along a column.

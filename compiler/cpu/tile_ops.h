@@ -40,15 +40,6 @@ class TileOps {
   void add_to(Buffer from, Buffer to);
   void transpose(Buffer from, Buffer to);
 
-  void exp_of(mlir::Value gate, Buffer to);
-  // The gate of an exponential of its running sum, or of what the sum is short of the chunk's: that
-  // is a running product of the gate's steps, from the first token on or from the last back.
-  std::optional<mlir::Value> running_gate(mlir::Operation* op);
-  // Returns the row that is the product of all steps, if one is.
-  std::optional<Buffer> running_product(mlir::Operation* op, Buffer steps, Buffer to);
-  // The gate of an exponential of its sum over a chunk: the product of all steps.
-  std::optional<mlir::Value> summed_gate(mlir::Operation* op);
-  void whole_product(Buffer steps, Buffer to);
   // The gate whose running sum a decay_dot or its adjoint goes along, if its rows and columns go
   // along one.
   std::optional<mlir::Value> stepwise_gate(mlir::Operation* op);
