@@ -454,22 +454,25 @@ TEST_CASE("cpu: dot products of bf16 follow the reference") {
 
 namespace {
 
-// Chunks of one block, of several, and of a part of a tile.
+void follows(const std::string& target_cpu, const std::string& op, int64_t value_dim,
+             int64_t chunk) {
+  CAPTURE(op);
+  CAPTURE(chunk);
+  check::Case c{.law = ops::find(op).define,
+                .problem = {.op = op, .key_dim = 96, .value_dim = value_dim, .dtype = DType::bf16}};
+  c.options.chunk_size = chunk;
+  c.layout = {2, 2, {70, 0, 130}};
+  c.target_cpu = target_cpu;
+  for (const check::Result& result : check::compare_on(cpu_device(), c))
+    CHECK_MESSAGE(result.passed, result.measure);
+}
+
+// Chunks of one block, of several, and of a part of a tile; rows that need copies and rows that do
+// not.
 void follows_in_chunks_of_any_size(const std::string& target_cpu) {
-  const std::vector<std::pair<std::string, std::vector<int64_t>>> list = {
-      {"kda", {16, 32, 64}}, {"gated_delta_rule", {64}}, {"rwkv7", {32}}};
-  for (const auto& [op, chunks] : list)
-    for (int64_t chunk : chunks) {
-      CAPTURE(op);
-      CAPTURE(chunk);
-      check::Case c{.law = ops::find(op).define,
-                    .problem = {.op = op, .key_dim = 96, .value_dim = 60, .dtype = DType::bf16}};
-      c.options.chunk_size = chunk;
-      c.layout = {2, 2, {70, 0, 130}};
-      c.target_cpu = target_cpu;
-      for (const check::Result& result : check::compare_on(cpu_device(), c))
-        CHECK_MESSAGE(result.passed, result.measure);
-    }
+  for (int64_t chunk : {16, 32, 64}) follows(target_cpu, "kda", 60, chunk);
+  follows(target_cpu, "gated_delta_rule", 60, 64);
+  for (const ops::Entry& entry : ops::registry()) follows(target_cpu, entry.name, 64, 32);
 }
 
 // Decays that leave the range of f32 within a block of tokens, next to others that do not.
