@@ -60,9 +60,11 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   std::string error, triple = llvm::sys::getDefaultTargetTriple();
   const auto* found = llvm::TargetRegistry::lookupTarget(triple, error);
   if (!found) throw InternalError("cpu: " + error);
+  // Constants lie beside the code: where it would have to reach anywhere, as code of a JIT's does
+  // unless told otherwise, each costs an instruction and a register more.
   return std::unique_ptr<llvm::TargetMachine>(
       found->createTargetMachine(triple, target.cpu, target.features, {}, llvm::Reloc::PIC_,
-                                 std::nullopt, llvm::CodeGenOptLevel::Aggressive, true));
+                                 llvm::CodeModel::Small, llvm::CodeGenOptLevel::Aggressive, true));
 }
 
 // Vector, scf, arith and math to the LLVM dialect.
