@@ -139,6 +139,21 @@ Values Emitter::loop(Value from, Value to, int64_t step, const Values& init,
   return Values(loop.getResults());
 }
 
+void Emitter::when(Value condition, llvm::function_ref<void()> then,
+                   llvm::function_ref<void()> otherwise) {
+  auto branch = [](llvm::function_ref<void()> body) {
+    return [body](mlir::OpBuilder& b, mlir::Location at) {
+      body();
+      b.create<mlir::scf::YieldOp>(at);
+    };
+  };
+  auto first = branch(then), second = branch(otherwise);
+  if (otherwise)
+    b_.create<mlir::scf::IfOp>(loc(), condition, first, second);
+  else
+    b_.create<mlir::scf::IfOp>(loc(), condition, first);
+}
+
 Value Emitter::compare(arith::CmpFPredicate predicate, Value a, Value b) {
   return b_.create<arith::CmpFOp>(loc(), predicate, a, b);
 }

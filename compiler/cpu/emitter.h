@@ -70,6 +70,8 @@ class Emitter {
             llvm::function_ref<void(mlir::Value)> body);
   Values loop(mlir::Value from, mlir::Value to, int64_t step, const Values& init,
               llvm::function_ref<Values(mlir::Value, const Values&)> body);
+  void when(mlir::Value condition, llvm::function_ref<void()> then,
+            llvm::function_ref<void()> otherwise = {});
   // Two steps a turn, and the odd one after the loop.
   Values loop_by_two(int64_t from, int64_t to, Values values,
                      llvm::function_ref<Values(mlir::Value, const Values&)> step);

@@ -188,7 +188,7 @@ class Kernel : public Memory {
       emit_turn(loop, index, chunk);
     });
     if (in_parts_ && loop.scan)
-      either(is_given(carry_to_), [&] { carry_on(loop); }, [&] { store_states(loop); });
+      e_.when(is_given(carry_to_), [&] { carry_on(loop); }, [&] { store_states(loop); });
     else
       store_states(loop);
     workspace_.finish();
@@ -219,17 +219,6 @@ class Kernel : public Memory {
   Value pointer_to(Value address) {
     return e_.builder().create<mlir::LLVM::IntToPtrOp>(e_.loc(), e_.pointer_type(), address);
   }
-  void either(Value condition, llvm::function_ref<void()> then,
-              llvm::function_ref<void()> otherwise) {
-    auto& b = e_.builder();
-    auto branch = b.create<mlir::scf::IfOp>(e_.loc(), condition, true);
-    mlir::OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.thenBlock());
-    then();
-    b.setInsertionPointToStart(branch.elseBlock());
-    otherwise();
-  }
-
   void load_state(const Loop& loop, Value argument, Value init) {
     auto input = program_.origin(init).getDefiningOp<InputOp>();
     if (!input) throw InternalError("cpu: a scan starts from something that is not an input");
@@ -247,7 +236,7 @@ class Kernel : public Memory {
     }
     Buffer state = buffers_[argument] = scratch_.take(tile_of(argument));
     if (!in_parts_) return states_.load(from, state);
-    either(
+    e_.when(
         is_given(carry_from_),
         [&] {
           Value memory = pointer_to(carry_from_);

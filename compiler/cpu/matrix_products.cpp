@@ -320,20 +320,19 @@ void MatrixProducts::add_lost_columns(DecayDotOp op, Buffer target, int64_t bloc
                                                        lanes);
     };
     Value last = e_.load_vector(e_.at(last_products(op, block), channel));
-    auto branch = builder.create<mlir::scf::IfOp>(e_.loc(), any(is_lost(last)), false);
-    mlir::OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToStart(branch.thenBlock());
-    Values start{e_.splat(kStart), end};
-    Values found = e_.loop(first, end, 1, start, [&](Value j, const Values& so_far) {
-      Value next = running_product(so_far[0], blocks_.load(step, j, channel));
-      Value lanes = is_lost(before ? so_far[0] : next);
-      e_.store(e_.select(lanes, blocks_.load(b, j, channel), e_.splat(0.f)),
-               e_.at(lost.pointer, e_.add(e_.mul(j, lost.stride), channel)));
-      return Values{next, e_.select(any(lanes), e_.minimum(j, so_far[1]), so_far[1])};
-    });
-    e_.loop(found[1], end, 1, [&](Value i) {
-      Value row = tile_ops_.row_of_scores(op, i, channel);
-      tile_ops_.walk_along_row(op, lost, target, i, found[1], channel, {row}, true);
+    e_.when(any(is_lost(last)), [&] {
+      Values start{e_.splat(kStart), end};
+      Values found = e_.loop(first, end, 1, start, [&](Value j, const Values& so_far) {
+        Value next = running_product(so_far[0], blocks_.load(step, j, channel));
+        Value lanes = is_lost(before ? so_far[0] : next);
+        e_.store(e_.select(lanes, blocks_.load(b, j, channel), e_.splat(0.f)),
+                 e_.at(lost.pointer, e_.add(e_.mul(j, lost.stride), channel)));
+        return Values{next, e_.select(any(lanes), e_.minimum(j, so_far[1]), so_far[1])};
+      });
+      e_.loop(found[1], end, 1, [&](Value i) {
+        Value row = tile_ops_.row_of_scores(op, i, channel);
+        tile_ops_.walk_along_row(op, lost, target, i, found[1], channel, {row}, true);
+      });
     });
   });
 }

@@ -7,8 +7,8 @@ using mlir::Value;
 
 namespace {
 
-constexpr int64_t kLine = 64;  // bytes
-constexpr int64_t kLarge = 16384;
+constexpr int64_t kLine = 64;      // bytes
+constexpr int64_t kLarge = 16384;  // bytes of a tile
 
 int64_t bytes_of(mlir::Type number) { return number.getIntOrFloatBitWidth() / 8; }
 
@@ -76,8 +76,7 @@ TurnHook Prefetches::share_of(mlir::Operation* op) {
   int64_t walker = has_steps(op) ? walked_++ : -1;
   return [=, this](Value turn, int64_t turns) {
     ask(first, share, turn, turns);
-    return walker < 0 ? StepHook()
-                      : ask_for_large(llvm::cast<MatmulOp>(op), walker, turn, turns);
+    return walker < 0 ? StepHook() : ask_for_large(llvm::cast<MatmulOp>(op), walker, turn, turns);
   };
 }
 
@@ -102,8 +101,8 @@ StepHook Prefetches::ask_for_large(MatmulOp product, int64_t walker, Value turn,
                 Value line = of_step > 1 ? e_.add(e_.mul(index, of_step), n)
                                          : e_.divide(e_.mul(index, all), together);
                 Value row = e_.divide(line, of_row), column = e_.sub(line, e_.mul(row, of_row));
-                Value at = e_.add(e_.mul(row, rows.step),
-                                  e_.mul(column, kLine / bytes_of(rows.type)));
+                Value at =
+                    e_.add(e_.mul(row, rows.step), e_.mul(column, kLine / bytes_of(rows.type)));
                 e_.prefetch(e_.at(rows.first, at, rows.type), false, true);
               }
             }

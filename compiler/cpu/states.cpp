@@ -34,16 +34,14 @@ void States::keep(Buffer state, Value chunk) {
   auto compare = [&](arith::CmpIPredicate predicate, Value a) -> Value {
     return b.create<arith::CmpIOp>(e_.loc(), predicate, a, e_.i64(0));
   };
-  auto any =
-      b.create<mlir::scf::IfOp>(e_.loc(), compare(arith::CmpIPredicate::ne, asked.pointer), false);
-  mlir::OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(any.thenBlock());
-  Value left = b.create<arith::RemSIOp>(e_.loc(), chunk, asked.every);
-  auto due = b.create<mlir::scf::IfOp>(e_.loc(), compare(arith::CmpIPredicate::eq, left), false);
-  b.setInsertionPointToStart(due.thenBlock());
-  Value index = b.create<arith::DivSIOp>(e_.loc(), chunk, asked.every);
-  Value base = b.create<mlir::LLVM::IntToPtrOp>(e_.loc(), e_.pointer_type(), asked.pointer);
-  store(state, {e_.at(base, e_.mul(index, asked.step)), asked.row_step, Precision::f32});
+  e_.when(compare(arith::CmpIPredicate::ne, asked.pointer), [&] {
+    Value left = b.create<arith::RemSIOp>(e_.loc(), chunk, asked.every);
+    e_.when(compare(arith::CmpIPredicate::eq, left), [&] {
+      Value index = b.create<arith::DivSIOp>(e_.loc(), chunk, asked.every);
+      Value base = b.create<mlir::LLVM::IntToPtrOp>(e_.loc(), e_.pointer_type(), asked.pointer);
+      store(state, {e_.at(base, e_.mul(index, asked.step)), asked.row_step, Precision::f32});
+    });
+  });
 }
 
 bool States::can_lie_in_place(Tile type, const Bound& from) const {
@@ -61,10 +59,7 @@ Buffer States::place(Tile type, const Bound& from, const Bound& to) {
   };
   Value elsewhere = b.create<arith::CmpIOp>(e_.loc(), arith::CmpIPredicate::ne,
                                             number(from.pointer), number(to.pointer));
-  auto branch = b.create<mlir::scf::IfOp>(e_.loc(), elsewhere, false);
-  mlir::OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(branch.thenBlock());
-  tile_ops_.load_rows_to(from.pointer, from.step, state);
+  e_.when(elsewhere, [&] { tile_ops_.load_rows_to(from.pointer, from.step, state); });
   return state;
 }
 

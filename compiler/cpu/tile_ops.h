@@ -20,7 +20,7 @@ class TileOps {
   // on are zero.
   void load_rows(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
                  mlir::Value valid);
-  // The same in the caller's format.
+  // The same in the caller's format, and back.
   void copy_rows(mlir::Value from, mlir::Value step, chunk::Precision storage, Buffer to,
                  mlir::Value valid);
   void copy_rows_back(Buffer from, mlir::Value to, mlir::Value step, chunk::Precision storage,

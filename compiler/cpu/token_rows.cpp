@@ -14,16 +14,8 @@ Value TokenRows::is_part() {
                                                   e_.i64(chunk_));
 }
 
-void TokenRows::if_part(llvm::function_ref<void()> body) {
-  auto& b = e_.builder();
-  auto branch = b.create<mlir::scf::IfOp>(e_.loc(), is_part(), false);
-  mlir::OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(branch.thenBlock());
-  body();
-}
-
 // The caller's memory, or a tile in its format for a chunk that is not full.
-Buffer TokenRows::in_place(Value tile, const Bound& at) {
+Buffer TokenRows::place(Value tile, const Bound& at) {
   Buffer copy = scratch_.place(tile);
   Value part = is_part();
   return {e_.select(part, copy.pointer, start(at)),      copy.rows, copy.columns, copy.stride,
@@ -37,12 +29,12 @@ bool TokenRows::is_whole_row(Value value, Precision storage) const {
          type.getDimSize(1) % e_.lanes() == 0;
 }
 
-Buffer TokenRows::load(InputOp input, const Bound& from, bool in_place_wanted) {
-  if (in_place_wanted) {
-    if_part([&] {
+Buffer TokenRows::load(InputOp input, const Bound& from, bool in_place) {
+  if (in_place) {
+    e_.when(is_part(), [&] {
       tile_ops_.copy_rows(start(from), from.step, from.storage, scratch_.place(input), valid_);
     });
-    return in_place(input, from);
+    return place(input, from);
   }
   if (is_whole_row(input, from.storage)) return scratch_.shaped(start(from), tile_of(input));
   Buffer buffer = scratch_.place(input);
@@ -60,10 +52,8 @@ void TokenRows::store(Buffer from, Value value, const Bound& to) {
     tile_ops_.store_rows(from, start(to), to.step, to.storage, valid_);
 }
 
-Buffer TokenRows::place(Value value, const Bound& to) { return in_place(value, to); }
-
 void TokenRows::finish(Value value, const Bound& to) {
-  if_part([&] {
+  e_.when(is_part(), [&] {
     tile_ops_.copy_rows_back(scratch_.place(value), start(to), to.step, to.storage, valid_);
   });
 }

@@ -23,17 +23,16 @@ class TokenRows {
   void go_to(mlir::Value first, mlir::Value valid) { first_ = first, valid_ = valid; }
   mlir::Value valid() const { return valid_; }
 
+  // To a tile and back, by copies; inputs maybe where they lie.
   Buffer load(chunk::InputOp input, const Bound& from, bool in_place);
   void store(Buffer from, mlir::Value value, const Bound& to);
-  // Where all of a value is written to the caller's memory, and what is left to do after that.
-  Buffer place(mlir::Value value, const Bound& to);
+  // Where a value may lie without a copy; and what is left to do when all of it is written there.
+  Buffer place(mlir::Value value, const Bound& at);
   void finish(mlir::Value value, const Bound& to);
 
  private:
   mlir::Value start(const Bound& at);
   mlir::Value is_part();
-  void if_part(llvm::function_ref<void()> body);
-  Buffer in_place(mlir::Value tile, const Bound& at);
   bool is_whole_row(mlir::Value value, chunk::Precision storage) const;
 
   Emitter& e_;
