@@ -77,10 +77,11 @@ std::string describe_problem(const Problem& p, Direction direction) {
 
 std::string CpuKernel::describe() const {
   std::string text = fmt::format(
-      "linnet cpu kernel 2\nchunk {}\nvalue_block {}\nmatrix_unit {}\n"
+      "linnet cpu kernel 3\nchunk {}\nvalue_block {}\nmatrix_unit {}\n"
       "scratch_floats {}\nkept_floats {}\npassed_floats {}\ncarried_floats {}\n",
       chunk, value_block, static_cast<int>(uses_matrix_unit), scratch_floats, kept_floats,
       passed_floats, carried_floats);
+  for (const std::string& feature : needs) text += fmt::format("needs {}\n", feature);
   for (const Entry& e : entries)
     text += fmt::format("entry {} {} {} {}\n", e.offset, static_cast<int>(e.parallel), e.pass,
                         static_cast<int>(e.backwards));
@@ -91,7 +92,7 @@ std::string CpuKernel::describe() const {
 CpuKernel CpuKernel::parse(const std::string& description, std::string code) {
   CpuKernel kernel;
   kernel.code = std::move(code);
-  Lines lines(description, "linnet cpu kernel 2");
+  Lines lines(description, "linnet cpu kernel 3");
   for (std::string key; lines.next(key);) {
     if (key == "entry") {
       Entry entry;
@@ -100,6 +101,8 @@ CpuKernel CpuKernel::parse(const std::string& description, std::string code) {
       kernel.entries.push_back(entry);
     } else if (key == "argument") {
       kernel.arguments.push_back(lines.argument());
+    } else if (key == "needs") {
+      lines >> kernel.needs.emplace_back();
     } else if (key == "matrix_unit") {
       lines >> kernel.uses_matrix_unit;
     } else {

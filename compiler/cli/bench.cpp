@@ -40,7 +40,7 @@ struct Bench {
     if (compile) return print_compile_times(ops, chunk, runs);
     TableOptions options{
         .runs = runs, .peers = peers, .compiled = compiled, .give_up_s = give_up, .plot = plot};
-    print_table(ops.empty() ? goals(work.threads) : works(), options);
+    print_table(ops.empty() ? goals(work.threads, work.target_cpu) : works(), options);
   }
 
   std::vector<Work> works() const {
@@ -102,6 +102,9 @@ void add_bench(CLI::App& app) {
   command->add_option(
       "--schedule", bench->schedule,
       "how, e.g. \"chunk=32 register_rows=6\", instead of the tuned or default one");
+  command->add_option("--target-cpu", work.target_cpu,
+                      "code for another processor that this one can run, e.g. x86-64-v3 or znver3, "
+                      "instead of its own");
   command
       ->add_option("--runs", bench->runs, "runs to take the best of (decode: those of two seconds)")
       ->capture_default_str();

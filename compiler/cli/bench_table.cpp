@@ -42,11 +42,12 @@ std::string Work::title() const {
                      threads == 1 ? "" : "s");
 }
 
-std::vector<Work> goals(int threads) {
+std::vector<Work> goals(int threads, const std::string& target_cpu) {
   auto prefill = [&](const char* op, double mm, std::string goal, int64_t tokens = 4096) {
     return Work{.op = op,
                 .shape = {.tokens = tokens},
                 .threads = threads,
+                .target_cpu = target_cpu,
                 .goal = std::move(goal),
                 .goal_mm = mm};
   };
@@ -55,6 +56,7 @@ std::vector<Work> goals(int threads) {
                 .pass = Pass::train,
                 .shape = {.tokens = 1024},
                 .threads = threads,
+                .target_cpu = target_cpu,
                 .goal = std::move(goal),
                 .goal_mm = mm};
   };
@@ -63,6 +65,7 @@ std::vector<Work> goals(int threads) {
                 .pass = Pass::decode,
                 .shape = {batch, 1, 32, 32},
                 .threads = threads,
+                .target_cpu = target_cpu,
                 .goal = ms > 0 ? fmt::format("<= {} ms", ms) : ">= 85 % of scale",
                 .goal_ms = ms,
                 .goal_band = ms > 0 ? 0 : 0.85};
@@ -70,8 +73,8 @@ std::vector<Work> goals(int threads) {
   std::vector<Work> list = {
       prefill("gated_delta_rule", 0.30, "<= 0.30 mm"),
       prefill("kda", 0.40, "<= 0.40 mm"),
-      prefill("delta_rule", 0.40, "<= kda"),
-      prefill("gla", 0.40, "<= kda"),
+      prefill("delta_rule", 0, ""),  // beside KDA, below
+      prefill("gla", 0, ""),
       prefill("simple_gla", 0.20, "<= 0.20 mm"),
       prefill("linear_attention", 0.20, "<= 0.20 mm"),
       train("gated_delta_rule", 0.32, "<= 0.32 mm"),
@@ -81,16 +84,22 @@ std::vector<Work> goals(int threads) {
       decode("gated_delta_rule", 1, 0.08),
       decode("kda", 1, 0.09),
   };
-  // The rest holds Linnet against itself.
-  auto against = [&](Work work, Work other, double ratio, const char* goal) {
-    work.beside_peers = false;
+  // Linnet against itself.
+  auto beside = [](Work& work, Work other, double ratio, const char* goal) {
     work.goal = goal;
     work.goal_mm = 0;
     work.beside = std::make_shared<const Work>(std::move(other));
     work.goal_ratio = ratio;
+  };
+  for (Work& work : list)
+    if (work.op == "delta_rule" || work.op == "gla")
+      beside(work, prefill("kda", 0, ""), 1, "<= kda");
+  auto against = [&](Work work, Work other, double ratio, const char* goal) {
+    work.beside_peers = false;
+    beside(work, std::move(other), ratio, goal);
     list.push_back(std::move(work));
   };
-  bool has_matrix_unit = allow_matrix_unit();
+  bool has_matrix_unit = target_cpu.empty() && allow_matrix_unit();
   for (const char* op : {"gated_delta_rule", "kda"}) {
     Work narrow = prefill(op, 0, "");
     narrow.dtype = DType::bf16;
@@ -141,10 +150,11 @@ class Runner {
  private:
   void add(Direction direction) {
     std::optional<Op> op;
-    build_ms_ +=
-        timed(1, 0, [&] {
-          op = device_.build(problem_, {.direction = direction, .schedule = work_.schedule});
-        }).best_ms;
+    build_ms_ += timed(1, 0, [&] {
+                   op = device_.build(problem_, {.direction = direction,
+                                                 .schedule = work_.schedule,
+                                                 .target_cpu = work_.target_cpu});
+                 }).best_ms;
     loads_.emplace_back(device_, *op, work_.shape);
     bytes_ += loads_.back().bytes();
     int64_t chunk = work_.schedule                   ? work_.schedule->chunk

@@ -22,6 +22,7 @@ struct Work {
   std::optional<Schedule> schedule;
   DType dtype = DType::f32;
   int threads = 2;
+  std::string target_cpu;    // code for another processor than this one
   std::string goal;          // as text, for people
   double goal_mm = 0;        // at most so many mm; 0: none
   double goal_ms = 0;        // at most so many milliseconds
@@ -35,7 +36,7 @@ struct Work {
 };
 
 // The works docs/performance.md has goals for.
-std::vector<Work> goals(int threads);
+std::vector<Work> goals(int threads, const std::string& target_cpu);
 
 struct TableOptions {
   int runs = 15;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "compiler/cli/commands.h"
+#include "compiler/cpu/target.h"
 #include "linnet/error.h"
 
 namespace linnet::cli {
@@ -23,7 +24,7 @@ struct Check {
   bool all = false, exhaustive = false, verbose = false;
   size_t most = 0;  // cases of an op; 0: all
   std::vector<int64_t> tokens;
-  std::string device = "interpreter", schedule_text;
+  std::string device = "interpreter", schedule_text, target_cpu;
   std::optional<Device> opened;  // none: the interpreter
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 
@@ -42,6 +43,7 @@ struct Check {
         c.options.chunk_size = std::min<int64_t>(c.options.chunk_size, 16);
     if (!tokens.empty())
       for (Case& c : cases) c.layout.lengths = tokens;
+    for (Case& c : cases) c.target_cpu = target_cpu;
     if (!schedule_text.empty())
       for (Case& c : cases) {
         c.schedule = Schedule::parse(schedule_text, "--schedule");
@@ -55,6 +57,9 @@ struct Check {
     if (device != "interpreter") opened = Device::open(device, {.threads = 1});
     if (!opened && !schedule_text.empty())
       throw UserError("--schedule: expected a --device with it, the interpreter has none");
+    if (device != "cpu" && !target_cpu.empty())
+      throw UserError(fmt::format("--target-cpu: expected --device cpu with it, got {}", device));
+    if (!target_cpu.empty()) cpu::Target::named(target_cpu);  // its error once
     if (opened && device != "cpu") threads = 1;  // the virtual GPU has threads of its own
     if (all == !ops.empty())
       throw UserError("check: expected the names of ops, or --all; not both");
@@ -156,6 +161,9 @@ void add_check(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--schedule", check->schedule_text,
                       "with a device: how, e.g. \"chunk=16 segment=64\"");
+  command->add_option("--target-cpu", check->target_cpu,
+                      "with --device cpu: code for another processor that this one can run, e.g. "
+                      "x86-64-v3");
   command->add_option("--threads", check->threads, "cases at a time")->capture_default_str();
   command->add_flag("-v,--verbose", check->verbose, "print every result");
   command->callback([check] { check->run(); });

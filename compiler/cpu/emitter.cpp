@@ -13,6 +13,7 @@ Emitter::Emitter(mlir::OpBuilder& builder, const Target& target)
       lanes_(target.lanes),
       ahead_into_(target.ahead_into),
       has_fma_(target.has_fma),
+      has_f16_(target.has_f16),
       rounds_to_bf16_(target.narrow_unit != NarrowUnit::none) {}
 
 Value Emitter::constant(mlir::TypedAttr value) {

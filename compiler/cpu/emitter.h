@@ -96,12 +96,11 @@ class Emitter {
   mlir::Value compare(mlir::arith::CmpFPredicate predicate, mlir::Value a, mlir::Value b);
   mlir::Value polynomial(mlir::Value x, llvm::ArrayRef<float> coefficients);
   mlir::Value widen(mlir::Value value);
-  mlir::Value int_like(mlir::Value value, int32_t number);
   mlir::Value narrow(mlir::Value value, chunk::Precision storage);
 
   mlir::OpBuilder& b_;
   int64_t lanes_, ahead_into_;
-  bool has_fma_, rounds_to_bf16_;
+  bool has_fma_, has_f16_, rounds_to_bf16_;
 };
 
 }  // namespace linnet::cpu

@@ -55,6 +55,42 @@ void read_features(Target& target, const llvm::MCSubtargetInfo& info) {
   target.narrow_unit = tiles ? NarrowUnit::tiles : dots ? NarrowUnit::dots : NarrowUnit::none;
 }
 
+// What code for a processor may take for granted, in Linux' names: what LLVM chooses from by itself
+// when it writes vectors and addresses. (The matrix unit has a permission of its own.)
+std::vector<std::string> needs_of(const llvm::MCSubtargetInfo& info, bool converts_f16) {
+  static constexpr std::pair<const char*, const char*> kFeatures[] = {
+      {"avx", "avx"},
+      {"avx2", "avx2"},
+      {"fma", "fma"},
+      {"f16c", "f16c"},
+      {"bmi", "bmi1"},
+      {"bmi2", "bmi2"},
+      {"lzcnt", "abm"},
+      {"movbe", "movbe"},
+      {"avx512f", "avx512f"},
+      {"avx512bw", "avx512bw"},
+      {"avx512cd", "avx512cd"},
+      {"avx512dq", "avx512dq"},
+      {"avx512vl", "avx512vl"},
+      {"avx512ifma", "avx512ifma"},
+      {"avx512vbmi", "avx512vbmi"},
+      {"avx512vbmi2", "avx512_vbmi2"},
+      {"avx512vnni", "avx512_vnni"},
+      {"avx512bitalg", "avx512_bitalg"},
+      {"avx512vpopcntdq", "avx512_vpopcntdq"},
+      {"avx512bf16", "avx512_bf16"},
+      {"gfni", "gfni"},
+      {"avx512fp16", "avx512_fp16"},
+  };
+  std::vector<std::string> needs;
+  if (!info.getTargetTriple().isX86()) return needs;
+  for (auto [feature, name] : kFeatures)
+    if (info.checkFeatures(fmt::format("+{}", feature)) &&
+        (converts_f16 || llvm::StringRef(feature) != "avx512fp16"))
+      needs.emplace_back(name);
+  return needs;
+}
+
 std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   start_llvm();
   std::string error, triple = llvm::sys::getDefaultTargetTriple();
@@ -153,15 +189,14 @@ Target Target::host() {
 }
 
 Target Target::named(const std::string& cpu) {
-  Target target;
-  target.cpu = cpu;
-  auto machine = machine_for(target);
-  if (!machine->getMCSubtargetInfo()->isCPUStringValid(cpu))
+  // Asked of any processor: LLVM speaks up itself about one it does not know.
+  if (!machine_for({})->getMCSubtargetInfo()->isCPUStringValid(cpu))
     throw UserError(
         fmt::format("target_cpu: expected a processor LLVM knows, e.g. x86-64-v3, znver4, "
                     "sapphirerapids; got '{}'",
                     cpu));
-  read_features(target, *machine->getMCSubtargetInfo());
+  Target target{.cpu = cpu, .by_name = true};
+  read_features(target, *machine_for(target)->getMCSubtargetInfo());
   return target;
 }
 
@@ -190,6 +225,11 @@ CpuKernel compile(const Programs& programs, const Target& target, const MemoryOp
   Image image = link(object.str(), names);
   kernel.code = std::move(image.bytes);
   for (size_t i = 0; i < names.size(); ++i) kernel.entries[i].offset = image.entries[i];
+  if (target.by_name)
+    kernel.needs = needs_of(*machine->getMCSubtargetInfo(),
+                            llvm::any_of(kernel.arguments, [](const KernelArgument& argument) {
+                              return argument.storage == DType::f16;
+                            }));
   return kernel;
 }
 

@@ -17,6 +17,7 @@ enum class NarrowUnit { none, dots, tiles };
 struct Target {
   std::string cpu;       // LLVM's name, e.g. "znver4"
   std::string features;  // LLVM's list, e.g. "+avx2,+fma"
+  bool by_name = false;  // asked for, not found here
   int64_t lanes = 4;     // floats of a vector
   int64_t vector_registers = 16;
   bool has_fma = false;

@@ -31,10 +31,6 @@ class Plugin : public Compiler {
     cpu::Target target = target_of(request);
     if (target.narrow_unit == cpu::NarrowUnit::tiles && !request.matrix_unit)
       target.narrow_unit = cpu::NarrowUnit::dots;
-    for (DType type : {problem.dtype, problem.gate_dtype, problem.state_dtype})
-      if (type == DType::f16 && !target.has_f16)
-        throw UserError(fmt::format(
-            "dtype: expected f32 or bf16 for {}, which cannot convert f16; got f16", target.cpu));
     // Stages in one loop are all made for a block; of stages apart, those that carry something.
     bool all = block && schedule.fuse_stages, some = block && !schedule.fuse_stages;
     CpuKernel kernel =

@@ -158,8 +158,8 @@ void CpuCall::load_split(Kernels& kernels, Length length) {
     throw InternalError(fmt::format("cpu: {} entries", kernels.split->functions.size()));
   for (const auto& entry : kernels.split->kernel.entries)
     kernels.windows = std::max(
-        kernels.windows, std::ranges::count(kernels.split->kernel.entries, entry.pass,
-                                            &CpuKernel::Entry::pass));
+        kernels.windows,
+        std::ranges::count(kernels.split->kernel.entries, entry.pass, &CpuKernel::Entry::pass));
   int64_t chunks = binding_.longest / kernels.split->kernel.chunk;
   int64_t window = std::min(chunks / kWindows, kWindowChunks / binding_.value_heads);
   kernels.window = std::max(window, kLeastWindow);
@@ -187,7 +187,20 @@ void CpuCall::parallel(int64_t tasks, F& task) {
       &task);
 }
 
+// Code for another processor may be compiled here, and kept in the cache, but not run.
+void CpuCall::require_features() const {
+  for (const Kernels& kernels : kernels_)
+    for (const LoadedKernel* kernel : {kernels.whole.get(), kernels.split.get()})
+      if (kernel && !kernel->lacking.empty())
+        throw DeviceError(fmt::format("cpu: {} {} which this processor does not have",
+                                      op_.request_.target_cpu.empty()
+                                          ? "the kernel needs"
+                                          : "code for " + op_.request_.target_cpu + " needs",
+                                      kernel->lacking + ","));
+}
+
 void CpuCall::run(char* workspace) {
+  require_features();
   memory_ = workspace;
   std::memset(memory_ + zeros_, 0, constants_ - zeros_);
   for (size_t i = 0; i < arguments_.size(); ++i)

@@ -56,6 +56,7 @@ class CpuCall {
     return op_.problem.value_dim / kernel.kernel.value_block;
   }
   size_t reserve(int64_t bytes);
+  void require_features() const;
 
   int64_t heads_together(const LoadedKernel& kernel, int64_t head) const;
   void run_whole();

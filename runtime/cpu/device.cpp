@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <thread>
 
@@ -12,6 +11,7 @@
 #include "runtime/cache/cache.h"
 #include "runtime/cpu/memory.h"
 #include "runtime/cpu/op.h"
+#include "runtime/cpu/processor.h"
 #include "runtime/environment.h"
 #include "runtime/log.h"
 #include "runtime/plugin.h"
@@ -20,18 +20,6 @@
 namespace linnet {
 
 namespace {
-
-// What code for this machine depends on: the lines of the first processor that name it and say what
-// it can do.
-std::string host_processor() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line, text;
-  while (std::getline(file, line) && !line.empty())
-    for (const char* key : {"vendor_id", "cpu family", "model\t", "flags", "CPU implementer",
-                            "CPU part", "CPU variant", "Features"})
-      if (line.starts_with(key)) text += line + "\n";
-  return text;
-}
 
 constexpr int kMostThreads = 4096;
 
@@ -54,8 +42,7 @@ int thread_count(int asked) {
 // Kernels from the cache or the compiler; those in use by any op are shared.
 class KernelStore {
  public:
-  explicit KernelStore(const DeviceOptions& options)
-      : cache_(cache_options(options)), host_(host_processor()) {}
+  explicit KernelStore(const DeviceOptions& options) : cache_(cache_options(options)) {}
 
   std::shared_ptr<const LoadedKernel> load(const CpuRequest& request) {
     std::string what = request.describe();
@@ -66,7 +53,8 @@ class KernelStore {
     }
     CacheKey key({{"kind", "cpu kernel"},
                   {"what", what},
-                  {"processor", request.target_cpu.empty() ? host_ : request.target_cpu},
+                  {"processor",
+                   request.target_cpu.empty() ? Processor::host().describe() : request.target_cpu},
                   {"matrix unit", request.matrix_unit ? "allowed" : "refused"},
                   {"generator", kGeneratorId}});
     KernelInfo info{.what = what, .key = key.hex(), .from_cache = true};
@@ -93,7 +81,6 @@ class KernelStore {
   }
 
   Cache cache_;
-  std::string host_;
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<const LoadedKernel>> loaded_;
 };

@@ -1,12 +1,15 @@
 // An op on the CPU: kernels in memory, and how their work is divided.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <mutex>
 #include <vector>
 
 #include "runtime/binding.h"
 #include "runtime/cpu/code.h"
+#include "runtime/cpu/processor.h"
 #include "runtime/device_impl.h"
 #include "runtime/tuning/table.h"
 
@@ -21,9 +24,10 @@ struct LoadedKernel {
     info.loops = static_cast<int64_t>(kernel.entries.size());
     info.bytes = static_cast<int64_t>(kernel.code.size());
     info.workspace = (kernel.kept_floats + kernel.passed_floats) * 4;
+    for (const std::string& feature : kernel.needs)
+      if (!Processor::host().has(feature)) lacking += (lacking.empty() ? "" : ", ") + feature;
     if (kernel.uses_matrix_unit && !allow_matrix_unit())
-      throw DeviceError(
-          "cpu: the kernel uses the matrix unit (AMX), which this machine does not offer");
+      lacking += fmt::format("{}amx_bf16", lacking.empty() ? "" : ", ");
     for (const auto& entry : kernel.entries) functions.push_back(code.at(entry.offset));
     kernel.code.clear();
   }
@@ -31,6 +35,7 @@ struct LoadedKernel {
   KernelInfo info;
   Code code;
   std::vector<Code::Function> functions;
+  std::string lacking;  // what it needs of a processor and this one does not have
 };
 
 using KernelLoader = std::function<std::shared_ptr<const LoadedKernel>(const CpuRequest&)>;

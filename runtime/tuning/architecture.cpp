@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "generator_id.h"
+#include "runtime/cpu/processor.h"
 #include "runtime/tuning/table.h"
 #include "shipped_tuning.h"
 
@@ -46,23 +47,11 @@ int number_after(std::string_view text, std::string_view prefix) {
 }  // namespace
 
 std::string cpu_architecture() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string vendor, family, model, features;
-  for (std::string line; std::getline(file, line) && !line.empty();) {
-    size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    std::string name = line.substr(0, line.find_last_not_of(" \t:", colon) + 1);
-    std::string value = colon + 2 <= line.size() ? line.substr(colon + 2) : "";
-    if (name == "vendor_id" || name == "CPU implementer") vendor = value;
-    if (name == "cpu family" || name == "CPU architecture") family = value;
-    if (name == "model" || name == "CPU part") model = value;
-    if (name == "flags" || name == "Features") features = " " + value + " ";
-  }
-  std::string text = fmt::format("cpu {} {}-{}", vendor, family, model);
+  const Processor& host = Processor::host();
+  std::string text = fmt::format("cpu {} {}-{}", host.vendor, host.family, host.model);
   for (const char* feature :
        {"avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve", "bf16"})
-    if (features.find(fmt::format(" {} ", feature)) != std::string::npos)
-      text += fmt::format(" {}", feature);
+    if (!host.features.empty() && host.has(feature)) text += fmt::format(" {}", feature);
   return text + caches();
 }
 

@@ -219,7 +219,8 @@ Runner runner_on(const Device& device, const Case& c) {
 
 Runner decoder_on(const Device& device, const Case& c) {
   return [&](GraphOp, const Tensors& inputs) {
-    return call(device.build(c.problem, {.direction = Direction::decode}), c.layout, inputs);
+    BuildOptions how{.direction = Direction::decode, .target_cpu = c.target_cpu};
+    return call(device.build(c.problem, how), c.layout, inputs);
   };
 }
 

@@ -243,42 +243,6 @@ TEST_CASE("cpu: every op meets the reference under schedules far from the defaul
     }
 }
 
-TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers to rounding") {
-  auto context = make_context();
-  Problem problem{.op = "kda", .key_dim = 60, .value_dim = 36};
-  auto module = derive(*context, ops::find("kda").define, problem, {.chunk_size = 16});
-  GraphOp graph = graph_of(*module);
-  Layout layout{1, 2, {33, 0, 7}};
-  Tensors inputs = check::random_inputs(graph, problem, layout, {});
-  Tensors expected = interpret(graph, layout, inputs, Arithmetic::f64);
-  for (const char* cpu : {"x86-64", "x86-64-v3"}) {
-    CAPTURE(cpu);
-    Tensors got = check::call(cpu_device().build(problem, {.target_cpu = cpu}), layout, inputs);
-    for (size_t i = 0; i < expected["o"].size(); ++i)
-      REQUIRE(got["o"][i] == doctest::Approx(expected["o"][i]).epsilon(1e-4));
-  }
-}
-
-// Two processors of the same registers, of which one reads rows ahead (compiler/cpu/target.h).
-TEST_CASE("cpu: decode by rows and by columns gives the same bits") {
-  for (int64_t value_dim : {36, 64, 128}) {
-    CAPTURE(value_dim);
-    auto context = make_context();
-    Problem problem{.op = "kda", .key_dim = 60, .value_dim = value_dim};
-    auto module = derive(*context, ops::find("kda").define, problem, {.chunk_size = 1});
-    Layout layout{1, 2, {3, 0, 1}};
-    Tensors inputs = check::random_inputs(graph_of(*module), problem, layout, {});
-    auto run = [&](const char* cpu) {
-      return check::call(
-          cpu_device().build(problem, {.direction = Direction::decode, .target_cpu = cpu}), layout,
-          inputs);
-    };
-    Tensors rows = run("znver1"), columns = run("haswell");
-    CHECK(rows["o"] == columns["o"]);
-    CHECK(rows["final_state"] == columns["final_state"]);
-  }
-}
-
 // Both in place, by blocks of value channels, and copied where channels leave vectors half empty.
 TEST_CASE("cpu: decode of every op finds states as [K, V] or [V, K] with the same bits") {
   std::vector<std::pair<int64_t, int64_t>> sizes = {{32, 48}, {96, 16}, {60, 32}, {32, 36}};
@@ -333,60 +297,4 @@ TEST_CASE("cpu: decode of many heads in one call gives the bits of a call for ea
   }
   // A_log and dt_bias, of which each head has its own.
   agree({.op = "kda", .key_dim = 24, .value_dim = 32, .gate = Gate::softplus}, {4, 20, {1, 2, 1}});
-}
-
-TEST_CASE("cpu: code for a named processor uses its registers") {
-  auto context = make_context();
-  auto module = derive(*context, ops::find("gla").define, {.op = "gla"}, {.chunk_size = 16});
-  TileProgram program(graph_of(*module), {.chunk = 16});
-  std::string wide = cpu::assembly_of(program, cpu::Target::named("sapphirerapids"));
-  std::string narrow = cpu::assembly_of(program, cpu::Target::named("x86-64-v3"));
-  CHECK(wide.find("%zmm") != std::string::npos);
-  CHECK(wide.find("vfmadd") != std::string::npos);
-  CHECK(narrow.find("%zmm") == std::string::npos);
-  CHECK(narrow.find("%ymm") != std::string::npos);
-}
-
-namespace {
-
-// Loops of products, and those among them that also move vectors to or from the stack.
-std::pair<int, int> product_loops(const std::string& assembly) {
-  std::pair<int, int> count;
-  std::string label;
-  int products = 0, exponentials = 0, stack = 0;
-  for (llvm::StringRef line : llvm::split(assembly, '\n')) {
-    llvm::StringRef code = line.ltrim();
-    if (line.starts_with(".LBB")) {
-      label = line.split(':').first.str();
-      products = exponentials = stack = 0;
-    }
-    products += code.starts_with("vfmadd") || code.starts_with("vfnmadd");
-    exponentials += code.starts_with("vpslld\t$23");
-    stack += code.contains("%ymm") && code.contains("(%rsp)");
-    if (!code.starts_with("j")) continue;
-    if (products >= 12 && exponentials == 0 && !label.empty() && code.ends_with("\t" + label)) {
-      ++count.first;
-      count.second += stack > 0;
-    }
-    label.clear();
-  }
-  return count;
-}
-
-}  // namespace
-
-TEST_CASE("cpu: blocks of sums fit the registers of a processor that has 16") {
-  auto context = make_context();
-  for (const char* op : {"gated_delta_rule", "kda", "gla"}) {
-    CAPTURE(op);
-    auto module = derive(*context, ops::find(op).define, {.op = op}, {.chunk_size = 16});
-    auto loops = [&](const Schedule& schedule) {
-      return product_loops(cpu::assembly_of(TileProgram(graph_of(*module), schedule),
-                                            cpu::Target::named("x86-64-v3")));
-    };
-    auto [all, spilled] = loops({.chunk = 16});
-    CHECK(all >= 4);
-    CHECK(spilled == 0);
-    CHECK(loops({.chunk = 16, .register_rows = 8}).second > 0);  // 19 registers
-  }
 }

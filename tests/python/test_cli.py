@@ -71,6 +71,13 @@ def test_bench_times_a_kernel_on_this_cpu():
     assert float(build) > 0 and float(run) > 0
 
 
+def test_code_for_another_processor_is_checked_and_timed():
+    other = ["--target-cpu", "x86-64-v3"]
+    assert "3 cases of 1 ops" in linnet("check", "kda", "--device", "cpu", "--cases", "3", *other)
+    text = linnet("bench", "gla", "--tokens", "100", "--heads", "2", "--runs", "2", *other)
+    assert "gla forward T=100 H=2" in text
+
+
 def test_show_tile_and_assembly():
     text = linnet("show", "kda", "--stage", "tile", "--chunk", "16")
     assert "loop over chunks of 16, forward" in text and "scratch" in text
@@ -148,6 +155,9 @@ def test_bench_is_within_the_promise():
         (["draw", "kda", "-o", "/nonexistent/x.dot"], ["/nonexistent/x.dot", "cannot be written"]),
         (["check"], ["expected the names of ops, or --all"]),
         (["check", "kda", "--tokens=-3"], ["--tokens", "-3"]),
+        (["check", "kda", "--target-cpu", "x86-64"], ["--target-cpu: expected --device cpu", "got interpreter"]),
+        (["check", "kda", "--device", "cpu", "--target-cpu", "z80"], ["target_cpu", "got 'z80'"]),
+        (["bench", "kda", "--target-cpu", "z80"], ["target_cpu", "got 'z80'"]),
         (["bench", "kda", "--dtype", "f64"], ["--dtype", "got 'f64'"]),
         (["bench", "kda", "--tokens", "0"], ["--tokens", "at least 1"]),
         (["check", "kda", "--device", "gpu"], ["device: expected cpu", "got 'gpu'"]),

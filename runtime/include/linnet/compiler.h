@@ -54,6 +54,8 @@ struct CpuKernel {
   int64_t chunk = 0;              // tokens
   int64_t value_block = 0;        // value channels of one call
   bool uses_matrix_unit = false;  // AMX, which a process must ask the system for
+  // What code for a named processor takes for granted besides, in Linux' names ("avx2").
+  std::vector<std::string> needs;
   int64_t scratch_floats = 0;
   // Tiles of one chunk that a later pass takes, and those that only later loops of a pass take.
   int64_t kept_floats = 0, passed_floats = 0;
