@@ -174,20 +174,19 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
   Buffer a = memory_.buffer_of(left);
   Buffer b = right_transposed ? memory_.transposed(right) : memory_.buffer_of(right);
   int64_t depth = tile_of(left).getDimSize(transposed ? 0 : 1);
+  // Rows of a lower triangular side end at the diagonal, and start there where it is transposed.
   int64_t from = 0, to = depth;
-  if (block.known_row && program_.is_lower_triangular(left)) {
-    if (transposed)
-      from = std::min(depth, *block.known_row);
-    else
-      to = std::min(depth, *block.known_row + block.rows);
-  }
-  auto step = [&](Value k, Values acc) {
+  bool triangular = block.known_row && program_.is_lower_triangular(left);
+  int64_t corner = triangular ? *block.known_row : 0;
+  int64_t corner_end = triangular ? std::min(depth, corner + block.rows) : 0;
+  if (triangular) (transposed ? from : to) = transposed ? corner_end : corner;
+  auto step_of = [&](Value k, Values acc, int64_t first_row, int64_t end_row) {
     if (block.at_step.product == op) block.at_step.call(k);
     Values right_vectors = held_.lookup(right);
     for (int64_t v = right_vectors.size(); v < block.vectors; ++v)
       right_vectors.push_back(
           e_.load_vector(e_.at(b.pointer, e_.add(b.row_start(e_, k), column(block, v)))));
-    for (int64_t i = 0; i < block.rows; ++i) {
+    for (int64_t i = first_row; i < end_row; ++i) {
       Value index = transposed ? e_.add(a.row_start(e_, k), row(block, i))
                                : e_.add(a.row_start(e_, row(block, i)), k);
       Value scalar = e_.load(e_.at(a.pointer, index));
@@ -200,6 +199,15 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     }
     return acc;
   };
+  auto step = [&](Value k, const Values& acc) { return step_of(k, acc, 0, block.rows); };
+  // On the diagonal a token is left out of the rows it is not seen by: even what is no number does
+  // not get there.
+  auto pass_corner = [&] {
+    for (int64_t k = corner; k < corner_end; ++k)
+      sums = step_of(e_.i64(k), sums, transposed ? 0 : k - corner,
+                     transposed ? k - corner + 1 : block.rows);
+  };
+  if (transposed) pass_corner();
   // A single sum would wait for itself at every step.
   if (sums.size() == 1 && to - from >= 2 * kChains) {
     Values chains(kChains, e_.splat(0.f));
@@ -213,7 +221,9 @@ Values BlockEvaluator::accumulate(MatmulOp op, bool negate, Values sums, const B
     sums[0] = e_.fadd(e_.fadd(chains[0], chains[1]), e_.fadd(chains[2], chains[3]));
     from = whole;
   }
-  return e_.loop_by_two(from, to, sums, step);
+  sums = e_.loop_by_two(from, to, sums, step);
+  if (!transposed) pass_corner();
+  return sums;
 }
 
 // Of one token: rows times a row, one number each.

@@ -1,5 +1,5 @@
 // Exponentials of a gate's sums over tokens, made as products of its steps: one exponential a gate,
-// and nothing above one that is not so itself.
+// nothing above one that is not so itself, and no difference of large sums.
 #pragma once
 
 #include "compiler/cpu/scratch.h"
@@ -13,11 +13,13 @@ chunk::CumsumOp running_sum(const TileProgram& program, mlir::Value value);
 struct GateProduct {
   mlir::Value gate;
   enum class Over {
-    so_far,  // up to each token, ...
-    before,  // ... without its own
-    after,   // from behind each token to the end
-    all,     // the chunk: one row
+    so_far,   // up to each token, ...
+    before,   // ... without its own
+    after,    // from behind each token to the end
+    all,      // the chunk: one row
+    between,  // a decay_mask: from each token to each one after it
   } over;
+  chunk::DecayMaskOp mask = {};
 };
 
 class GateProducts {
@@ -41,6 +43,7 @@ class GateProducts {
 
  private:
   void emit_running(const GateProduct& product, Buffer steps, Buffer to);
+  void emit_mask(chunk::DecayMaskOp mask, Buffer steps, Buffer to);
 
   Emitter& e_;
   const TileProgram& program_;

@@ -121,8 +121,7 @@ class Walk {
   }
   void put(const Values& values, Buffer to, Value row, const Columns& columns) {
     for (int64_t v = 0; v < columns.vectors; ++v)
-      e_.store(values[v],
-               e_.at(to.pointer, e_.add(to.row_start(e_, row), column(columns, v))));
+      e_.store(values[v], e_.at(to.pointer, e_.add(to.row_start(e_, row), column(columns, v))));
   }
   Values evaluate(Value value, Value row, const Columns& columns, bool across = false) {
     memory_.evaluating = value;

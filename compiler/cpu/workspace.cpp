@@ -72,8 +72,8 @@ Buffer Workspace::part_of(Value pointer, Value value) const {
   if (type == all) return scratch_.shaped(pointer, type);
   int64_t stride = scratch_.shaped({}, all).stride;
   bool along_rows = axes_of(type).back() == Axis::value;
-  Buffer part = scratch_.shaped(
-      e_.at(pointer, e_.mul(first_channel_, along_rows ? 1 : stride)), type);
+  Buffer part =
+      scratch_.shaped(e_.at(pointer, e_.mul(first_channel_, along_rows ? 1 : stride)), type);
   if (along_rows && type.getRank() == 2) part.step = e_.i64(stride);
   return part;
 }
@@ -125,8 +125,7 @@ void Workspace::plan_prefetches(const Loop& loop, size_t index, Prefetches& pref
     Buffer next = at(value);
     next.pointer = e_.at(next.pointer, e_.i64(to_next));
     if (next.step && next.rows != tokens) continue;
-    int64_t columns =
-        next.step ? next.columns : llvm::divideCeil(next.rows * next.stride, tokens);
+    int64_t columns = next.step ? next.columns : llvm::divideCeil(next.rows * next.stride, tokens);
     prefetches.add(next.pointer, next.step ? next.step : e_.i64(columns), columns,
                    e_.builder().getF32Type(), program_.loop_of(value) == index);
   }

@@ -228,6 +228,55 @@ TEST_CASE("cpu: states come every 16 tokens, however long chunks are") {
   }
 }
 
+// By numbers alone: a zero of the scores' upper triangle times what is no number would be none.
+TEST_CASE("cpu: what is no number is not seen by tokens before it") {
+  constexpr int64_t kTokens = 70;
+  for (const ops::Entry& entry : ops::registry())
+    for (const char* cpu : {"", "x86-64"})
+      for (int64_t chunk : {16, 64}) {
+        Problem problem{.op = entry.name, .key_dim = 20, .value_dim = 24};
+        auto context = make_context();
+        auto module = derive(*context, entry.define, problem, {.chunk_size = 16});
+        GraphOp graph = graph_of(*module);
+        Layout layout{1, 1, {kTokens}};
+        Tensors inputs = check::random_inputs(graph, problem, layout, {});
+        BuildOptions how{.chunk = chunk, .target_cpu = cpu};
+        Op op = cpu_device().build(problem, how);
+        std::vector<double> expected = check::call(op, layout, inputs)["o"];
+        for (auto input : graph.getBody().getOps<chunk::InputOp>()) {
+          if (input.getScope() != chunk::Scope::token) continue;
+          for (int64_t token : {5, 27, 64}) {
+            CAPTURE(entry.name);
+            CAPTURE(cpu);
+            CAPTURE(chunk);
+            CAPTURE(token);
+            Tensors other = inputs;
+            auto& values = other[input.getName().str()];
+            values[token * static_cast<int64_t>(values.size()) / kTokens] = NAN;
+            std::vector<double> o = check::call(op, layout, other)["o"];
+            auto before = token * static_cast<int64_t>(o.size()) / kTokens;
+            CHECK_MESSAGE(std::equal(o.begin(), o.begin() + before, expected.begin()),
+                          input.getName().str());
+            CHECK(std::any_of(o.begin() + before, o.end(), [](double x) { return std::isnan(x); }));
+          }
+        }
+      }
+}
+
+// Sums of such gates are so large that their differences would have few digits left.
+TEST_CASE("cpu: among gates of -1000 results keep the digits they have elsewhere") {
+  for (const ops::Entry& entry : ops::registry())
+    for (int64_t chunk : {16, 64}) {
+      check::Case c{.law = entry.define, .problem = {.op = entry.name, .key_dim = 48}};
+      c.options.chunk_size = chunk;
+      c.layout = {1, 2, {130, 0, 15}};
+      c.inputs.gates = check::Gates::mixed;
+      CAPTURE(c.name());
+      for (const check::Result& result : check::compare_on(cpu_device(), c))
+        CHECK_MESSAGE(result.passed, result.measure, ": ", result.error, " over ", result.limit);
+    }
+}
+
 // The search may choose any of them, in either direction.
 TEST_CASE("cpu: every op meets the reference under schedules far from the default") {
   for (const ops::Entry& entry : ops::registry())
