@@ -62,7 +62,7 @@ std::vector<Schedule> cpu_product(const Problem& problem, Direction direction) {
       .over([](Schedule& s) -> bool& { return s.stages.separate_output; }, std::vector<bool>{true})
       .over(&Schedule::register_vectors, {1, 2, 3, 4})
       .over(&Schedule::register_rows, {4, 6, 8, 12, 16})
-      .over(&Schedule::chunk, {1, 8, 16, 32, 64})
+      .over(&Schedule::chunk, {1, 8, 12, 16, 32, 64})
       .all();
 }
 

@@ -108,9 +108,10 @@ void Emitter::fence_stores() {
   b_.create<LLVM::CallIntrinsicOp>(loc(), mlir::TypeRange(),
                                    b_.getStringAttr("llvm.x86.sse.sfence"), mlir::ValueRange());
 }
-void Emitter::prefetch(Value pointer, bool write, bool much) {
+void Emitter::prefetch(Value pointer, bool write, Ahead ahead) {
   constexpr int64_t kLevels = 4, kData = 1;  // 3 is the first cache
-  b_.create<LLVM::Prefetch>(loc(), pointer, write, kLevels - (much ? 2 : ahead_into_), kData);
+  int64_t cache = ahead == Ahead::near ? 1 : ahead == Ahead::much ? 2 : ahead_into_;
+  b_.create<LLVM::Prefetch>(loc(), pointer, write, kLevels - cache, kData);
 }
 Value Emitter::load_int(Value pointer) {
   return b_.create<LLVM::LoadOp>(loc(), b_.getI64Type(), pointer, 8);

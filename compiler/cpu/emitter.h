@@ -14,6 +14,10 @@ namespace linnet::cpu {
 
 using Values = llvm::SmallVector<mlir::Value>;
 
+// What is asked for ahead goes to the first cache, the second if there is much of it, or where the
+// processor has room for some.
+enum class Ahead { near, some, much };
+
 class Emitter {
  public:
   Emitter(mlir::OpBuilder& builder, const Target& target);
@@ -55,8 +59,7 @@ class Emitter {
   // A vector that no cache shall keep; others see it after the fence.
   void store_past_caches(mlir::Value vector, mlir::Value pointer);
   void fence_stores();
-  // A line of a cache: of the second one, if there is `much` to ask for.
-  void prefetch(mlir::Value pointer, bool write = false, bool much = false);
+  void prefetch(mlir::Value pointer, bool write = false, Ahead ahead = Ahead::some);  // a line
   mlir::Value load_int(mlir::Value pointer);
   mlir::Value load_pointer(mlir::Value pointer);
 

@@ -6,8 +6,7 @@
 namespace linnet::cpu {
 
 // Throws InternalError if LLVM refuses the code, or if it would need anything outside of itself.
-CpuKernel compile(const Programs& programs, const Target& target,
-                  const MemoryOptions& memory = {});
+CpuKernel compile(const Programs& programs, const Target& target, const MemoryOptions& memory = {});
 
 // The kernel as assembly for a processor that need not be this one.
 std::string assembly_of(const TileProgram& program, const Target& target);

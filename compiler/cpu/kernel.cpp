@@ -41,7 +41,7 @@ class Kernel : public Memory {
         tile_ops_(e_, target, program, *this, blocks_),
         scratch_(e_),
         gates_(e_, program, blocks_, scratch_),
-        prefetches_(e_),
+        prefetches_(e_, target.narrow_unit == NarrowUnit::none),
         products_(e_, program, *this, blocks_, tile_ops_, scratch_, prefetches_,
                   target.narrow_unit),
         chunk_(program.graph().getChunkSize()),

@@ -25,6 +25,7 @@ bool is_state_product(mlir::Operation* any) {
 
 void Prefetches::start(const Loop& loop, int64_t chunk, StepsOf steps_of) {
   rows_.clear();
+  near_ = false;
   chunk_ = chunk;
   steps_of_ = std::move(steps_of);
   takers_ = done_ = walkers_ = walked_ = 0;
@@ -44,6 +45,7 @@ bool Prefetches::has_steps(mlir::Operation* op) const {
 
 void Prefetches::add(Value first_row, Value step, int64_t columns, mlir::Type type, bool write) {
   rows_.push_back({first_row, step, columns, type, write});
+  near_ |= widens_ && !write && bytes_of(type) < 4;
 }
 
 int64_t Prefetches::lines(const Rows& rows) {
@@ -103,7 +105,7 @@ StepHook Prefetches::ask_for_large(MatmulOp product, int64_t walker, Value turn,
                 Value row = e_.divide(line, of_row), column = e_.sub(line, e_.mul(row, of_row));
                 Value at =
                     e_.add(e_.mul(row, rows.step), e_.mul(column, kLine / bytes_of(rows.type)));
-                e_.prefetch(e_.at(rows.first, at, rows.type), false, true);
+                e_.prefetch(e_.at(rows.first, at, rows.type), false, Ahead::much);
               }
             }
           }};
@@ -152,7 +154,7 @@ void Prefetches::ask(const Column& column, Value row) {
   Value turned = b.create<mlir::arith::AndIOp>(e_.loc(), row, column.turned);
   Value line = b.create<mlir::arith::XOrIOp>(e_.loc(), column.line, turned);
   Value at = e_.add(e_.mul(row, column.step), e_.mul(line, kLine));
-  e_.prefetch(e_.at(column.first, at, b.getI8Type()));
+  e_.prefetch(e_.at(column.first, at, b.getI8Type()), false, near_ ? Ahead::near : Ahead::some);
 }
 
 // Evenly over the turns, so that some lines may be asked for twice.

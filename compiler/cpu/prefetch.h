@@ -12,7 +12,9 @@ namespace linnet::cpu {
 
 class Prefetches {
  public:
-  explicit Prefetches(Emitter& emitter) : e_(emitter) {}
+  // Narrow numbers that vectors widen as a turn starts are asked for into the first cache: there
+  // are half as many lines, and each is waited for by several loads in a row.
+  Prefetches(Emitter& emitter, bool widens) : e_(emitter), widens_(widens) {}
 
   // The steps of a product in which hooks are called; 0 if they are not.
   using StepsOf = std::function<int64_t(chunk::MatmulOp)>;
@@ -55,6 +57,7 @@ class Prefetches {
   StepHook ask_in_steps(chunk::MatmulOp update, mlir::Value turn, int64_t turns);
 
   Emitter& e_;
+  bool widens_, near_ = false;
   std::vector<Rows> rows_;
   StepsOf steps_of_;
   int64_t chunk_ = 0;

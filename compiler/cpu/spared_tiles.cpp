@@ -28,10 +28,10 @@ SparedTiles::SparedTiles(const Loop& loop, const TileProgram& program, MatrixPro
     return llvm::any_of(loop.next(), [&](Value next) { return program.origin(next) == value; });
   };
   auto is_result = [&](Value value) { return is_carried_on(value) || outputs_of(value) > 0; };
-  // Where vectors compute, narrow numbers are widened once, not wherever they are read.
-  auto may_be_in_place = [&](InputOp input) {
-    if (input.getStorage().value_or(Precision::f32) != Precision::f32 && !products.has_unit())
-      return false;
+  // Where vectors compute, narrow numbers are widened once: where they are read, if that is once.
+  auto may_be_in_place = [&](InputOp input, size_t readings) {
+    bool narrow = input.getStorage().value_or(Precision::f32) != Precision::f32;
+    if (narrow && !products.has_unit() && readings > 1) return false;
     return input.getScope() == Scope::token && tile_of(input).getDimSize(1) % lanes == 0;
   };
   auto may_be_made_again = [&](mlir::Operation* op) {
@@ -53,7 +53,7 @@ SparedTiles::SparedTiles(const Loop& loop, const TileProgram& program, MatrixPro
     mlir::Operation* op = value.getDefiningOp();
     if (!op || tile_of(value).getRank() != 2 || is_result(value)) continue;
     auto input = llvm::dyn_cast<InputOp>(op);
-    bool may = input ? may_be_in_place(input) : may_be_made_again(op);
+    bool may = input ? may_be_in_place(input, operands.size()) : may_be_made_again(op);
     if (may && llvm::all_of(operands, [&](auto* use) { return takes_rows(*use, !input); }))
       (input ? read_in_place : made_again).insert(value);
   }
