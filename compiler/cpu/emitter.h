@@ -14,8 +14,8 @@ namespace linnet::cpu {
 
 using Values = llvm::SmallVector<mlir::Value>;
 
-// What is asked for ahead goes to the first cache, the second if there is much of it, or where the
-// processor has room for some.
+// Which cache a line is asked for into: the first (near), the second if there is much to ask for,
+// or the one of the two that this processor has room in.
 enum class Ahead { near, some, much };
 
 class Emitter {
