@@ -18,8 +18,8 @@ _NAMES = {"": "one number", "K": "key channels", "V": "value channels"}
 _UNARY = {"exp": "math.exp", "log": "math.log", "sqrt": "math.sqrt", "tanh": "math.tanh", "neg": "arith.negf",
           "sigmoid": "chunk.sigmoid", "softplus": "chunk.softplus"}
 _FUNCTIONS = "exp, log, sqrt, tanh, sigmoid, softplus, sum and dot"
-_TAKEN = ("S", "A_log", "dt_bias", "initial_state", "final_state", "cu_seqlens", "state", "states", "states_every",
-          "slots", "o")
+_TENSORS = ("A_log", "dt_bias", "initial_state", "final_state", "o")  # of every kernel, and of its gradients with a d in front
+_TAKEN = {"S", "cu_seqlens", "state", "states", "states_every", "slots", *_TENSORS, *("d" + name for name in _TENSORS)}
 
 
 @dataclass(frozen=True)
@@ -299,9 +299,12 @@ def kinds_of(function):
                    "and nothing else")
         if (x.name == "scale") != (kind.scope == "constant"):
             refuse(f"{x.name}: expected law.scale for the parameter scale and for no other")
-        if x.name in _TAKEN or x.name.startswith("d") and x.name[1:] in kinds:
+        if x.name in _TAKEN:
             refuse(f"{x.name}: expected another name, this one is taken")
         kinds[x.name] = kind
+    for name in kinds:
+        if "d" + name in kinds:
+            refuse(f"d{name}: expected another name, this is how the gradient of {name} is called")
     if not any(kind.axes == "K" and kind.scope == "token" for kind in kinds.values()):
         refuse(f"{function.__name__}: expected an input over key channels, e.g. q: law.key")
     if not any(kind.axes == "V" for kind in kinds.values()):

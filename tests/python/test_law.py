@@ -151,6 +151,24 @@ def test_explain():
     linnet.explain(linnet.chunk_kda, *(t.detach() for t in x.values()))
 
 
+def test_an_input_may_be_called_as_an_option_of_the_op():
+    """Options of the torch op are no arguments of its kernels."""
+    def plain(S, q: law.key, k: law.key, gate: law.value, beta_mode: law.strength):
+        S.write(k, beta_mode * gate)
+        return S.read(q) * gate
+
+    def same(S, q: law.key, k: law.key, v: law.value, b: law.strength):
+        S.write(k, b * v)
+        return S.read(q) * v
+
+    x = [t.requires_grad_() for t in (*torch.randn(3, 1, 20, 2, 8), torch.rand(1, 20, 2))]
+    results = []
+    for function in (plain, same):
+        op = torch.compile(linnet.Recurrence(function), fullgraph=True, backend="aot_eager")
+        results.append(torch.autograd.grad(op(*x)[0].square().sum(), x))
+    assert all(map(torch.equal, *results))
+
+
 # What is refused, each with the user's line.
 
 def nonlinear(S, q: law.key, k: law.key, v: law.value):
@@ -212,6 +230,20 @@ def taken_name(S, q: law.key, o: law.value):  # HERE
     return S.read(q)
 
 
+def gradient_of_the_output(S, q: law.key, do: law.value):  # HERE
+    return S.read(q) * do
+
+
+def gradient_of_a_state(S, q: law.key, k: law.key, dinitial_state: law.value):  # HERE
+    S.write(k, dinitial_state)
+    return S.read(q)
+
+
+def gradient_before_its_input(S, dv: law.key, v: law.value):  # HERE
+    S.write(dv, v)
+    return S.read(dv)
+
+
 REFUSED = [
     (nonlinear, "no chunk form: a written value is expected to be a sum of inputs and of reads"),
     (squared, "no chunk form"),
@@ -225,6 +257,9 @@ REFUSED = [
     (no_result, "expected the token's result"),
     (no_kind, "q: expected a parameter with an annotation"),
     (taken_name, "o: expected another name"),
+    (gradient_of_the_output, "do: expected another name"),
+    (gradient_of_a_state, "dinitial_state: expected another name"),
+    (gradient_before_its_input, "dv: expected another name, this is how the gradient of v is called"),
 ]
 
 
