@@ -71,8 +71,32 @@ class _Kernels:
             arguments["scale"] = scale
         return arguments
 
-    def run(self, built, arguments):
-        value = arguments[self.names[self.value]]
+    def needed(self, built, tensors, arguments):
+        """Of the arguments those the kernels take. An input that means nothing to them is only looked at, and its gradient
+        is 0. Only a law of the user's has such inputs."""
+        if not self.op.text:
+            return arguments
+        unused = [name for name in arguments if not built.takes(name)]
+        if not unused:
+            return arguments
+        self.check_sizes(tensors)
+        for name in unused:
+            x = arguments.pop(name)
+            if name.startswith("d") and name[1:] in (*self.names, *_EXTRA):
+                x.zero_()
+        return arguments
+
+    def check_sizes(self, tensors):
+        """That tensors fit each other, where no kernel looks at all of them."""
+        sizes = {}
+        for x, tensor in zip(self.op.inputs, tensors):
+            expected = [sizes.setdefault(axis, size) for axis, size in zip(x.axes, tensor.shape)]
+            if expected != list(tensor.shape):
+                raise ValueError(f"{x.name}: expected {x.shape} = {expected}, got {list(tensor.shape)}")
+
+    def run(self, built, tensors, arguments):
+        arguments = self.needed(built, tensors, arguments)
+        value = tensors[self.value]
         try:
             if value.is_cpu:
                 built.run(arguments)
@@ -113,7 +137,7 @@ class _Kernels:
             arguments["final_state"] = results[1]
         if states:
             arguments.update(states)
-        self.run(built, arguments)
+        self.run(built, tensors, arguments)
         return results
 
     def forward_fake(self, *args):
@@ -149,7 +173,7 @@ class _Kernels:
         if slots is not None:
             o.zero_()  # a sequence that is left out gives zeros
             arguments["slots"] = slots
-        self.run(built, arguments)
+        self.run(built, tensors, arguments)
         return o
 
     def decode_fake(self, *args):
@@ -170,7 +194,7 @@ class _Kernels:
         gradients = self.backward_fake(*args, empty=_room(built, tensors[self.value], initial_state))
         names = [name for name, want in zip((*self.names, *_EXTRA), wanted) if want]
         arguments.update(zip(("d" + name for name in names), gradients))
-        self.run(built, arguments)
+        self.run(built, tensors, arguments)
         return gradients
 
     def backward_fake(self, *args, empty=torch.Tensor.new_empty):

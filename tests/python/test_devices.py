@@ -15,7 +15,7 @@ VIRTUAL = """
 import sys, torch
 sys.path.insert(0, {folder!r})
 import linnet
-from test_law import gated_oja
+from test_law import gated_oja, wasteful
 from test_ops import call, initial, make, rms
 
 x = make("kda", T=38, H=1, HV=2, K=32, V=16)
@@ -76,8 +76,9 @@ try:
     raise SystemExit("one tensor is elsewhere")
 except ValueError as error:
     assert "k: expected all tensors on one device, got one on cpu" in str(error)
-table = linnet.check(gated_oja, device="virtual:sm_90")
-assert "FAIL" not in table and "on virtual:sm_90" in table
+for op in gated_oja, wasteful:
+    table = linnet.check(op, device="virtual:sm_90")
+    assert "FAIL" not in table and "on virtual:sm_90" in table
 print("fine")
 """
 

@@ -151,6 +151,49 @@ def test_explain():
     linnet.explain(linnet.chunk_kda, *(t.detach() for t in x.values()))
 
 
+@law
+def skip(S, q: law.key, k: law.key, v: law.value, w: law.value, a: law.scalar):
+    """Inputs that are only added: no gradient needs them."""
+    S.write(k, v)
+    return S.read(q) + w + a
+
+
+@law
+def wasteful(S, q: law.key, k: law.key, v: law.value, w: law.value, g: law.gate("token"), u: law.head_key,
+             scale: law.scale):
+    """Nothing depends on w, g, u and the scale."""
+    S.write(k, v)
+    return S.read(q)
+
+
+@pytest.mark.parametrize("op", [skip, wasteful])
+def test_an_input_that_a_kernel_has_no_use_for(op):
+    table = linnet.check(op)
+    assert "FAIL" not in table and all(f"d{x.name}" in table for x in op.op.inputs)
+
+
+def test_the_gradient_of_what_nothing_depends_on_is_zero():
+    H, K = 2, 8
+    x = [torch.randn(1, 20, H, K) for _ in range(4)] + [-torch.rand(1, 20, H), torch.randn(H, K)]
+    x = [t.requires_grad_() for t in x]
+    A_log = torch.zeros(H, requires_grad=True)
+    o, state = wasteful(*x, scale=2.0, use_gate_in_kernel=True, A_log=A_log, output_final_state=True)
+    gradients = torch.autograd.grad(o.sum() + state.sum(), (*x, A_log))
+    assert all(t.any() for t in gradients[:3]) and not any(t.any() for t in gradients[3:])
+    (alone,) = torch.autograd.grad(wasteful(*x)[0].sum(), x[3])
+    assert alone.shape == x[3].shape and not alone.any()
+    with torch.no_grad():
+        assert rms(wasteful.recurrent(*x)[0], o) < 2e-6
+        pool = torch.zeros(1, H, K, K)
+        wasteful.recurrent(*x, initial_state=pool, inplace_final_state=True)
+        assert rms(pool, state) < 2e-6
+    wide = [t.detach()[:, :5].double().requires_grad_() for t in x[:5]] + [x[5].detach().double().requires_grad_()]
+    with linnet.device("interpreter"):
+        assert torch.autograd.gradcheck(lambda *x: wasteful(*x)[0], wide)
+    with pytest.raises(ValueError, match=r"w: expected \[B, T, HV, V\] = \[1, 20, 2, 8\], got \[1, 19, 2, 8\]"):
+        wasteful(*x[:3], x[3][:, 1:], *x[4:])
+
+
 def test_an_input_may_be_called_as_an_option_of_the_op():
     """Options of the torch op are no arguments of its kernels."""
     def plain(S, q: law.key, k: law.key, gate: law.value, beta_mode: law.strength):
