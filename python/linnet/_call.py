@@ -197,8 +197,9 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
         initial_state = initial_state.to(torch.float64 if flags[-1] == "interpreter" else torch.float32)
     arguments = (*tensors, A_log, dt_bias, initial_state, cu_seqlens, _scale(scale), *flags, decode,
                  bool(output_final_state))
-    if torch.is_grad_enabled() and any(
-            x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state)) or states_every:
+    # What is traced may be given tensors with gradients later.
+    if states_every or torch._C._is_tracing() or torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state)):
         o, final_state, states = FORWARD[name](*arguments, states_every)
         return o, final_state if output_final_state else None, states if states_every else None
     if _is_eager(tensors):
@@ -218,7 +219,7 @@ def call_named(names, *args, **options):
 
 
 def _is_eager(tensors):
-    """Nothing looks on: no compiler, no dispatch mode, no transform, no kind of tensor but torch's own. Then torch's
-    dispatcher is left out, which costs a call of one token a fifth of its time."""
-    return (not torch.compiler.is_compiling() and type(tensors[0]) is torch.Tensor
+    """Nothing looks on: no compiler, no tracer, no dispatch mode, no transform, no kind of tensor but torch's own. Then
+    torch's dispatcher is left out, which costs a call of one token a fifth of its time."""
+    return (not torch.compiler.is_compiling() and not torch._C._is_tracing() and type(tensors[0]) is torch.Tensor
             and not torch._C._len_torch_dispatch_stack() and not torch._C._are_functorch_transforms_active())

@@ -64,6 +64,26 @@ def test_compile_of_other_lengths():
         assert torch.equal(model(*x), linnet.chunk_gla(*x)[0])
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_traced_graph_holds_the_op(gradients):
+    x, other = ([t.detach().requires_grad_(gradients) for t in make("kda", seed=seed).values()] for seed in (0, 1))
+    for function in (linnet.chunk_kda, linnet.fused_recurrent_kda):
+        traced = torch.jit.trace(lambda *x: function(*x)[0], tuple(x))
+        assert "linnet::kda_" in str(traced.graph)
+        assert torch.equal(traced(*other), function(*other)[0])
+    inputs = [t.detach().requires_grad_() for t in x]
+    traced = torch.jit.trace(lambda *x: linnet.chunk_kda(*x)[0], tuple(x))
+    assert all(map(torch.equal, *(torch.autograd.grad(o.sum(), inputs) for o in (traced(*inputs), linnet.chunk_kda(*inputs)[0]))))
+    pool = torch.zeros(1, 2, 24, 16)
+    x, other = ([t.detach() for t in y] for y in (x, other))
+    traced = torch.jit.trace(lambda pool, *x: linnet.fused_recurrent_kda(*x, initial_state=pool, inplace_final_state=True)[0],
+                             (pool.clone(), *x), check_trace=False)
+    mine, plain = pool.clone(), pool.clone()
+    assert torch.equal(traced(mine, *other),
+                       linnet.fused_recurrent_kda(*other, initial_state=plain, inplace_final_state=True)[0])
+    assert torch.equal(mine, plain)
+
+
 def test_autocast_takes_its_format():
     x = make("kda")
     with torch.autocast("cpu", dtype=torch.bfloat16):
