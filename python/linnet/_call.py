@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 import torch
+from torch._C import _functorch
+from torch.autograd import forward_ad
 
 from ._device import chosen
 from ._laws import OPS
@@ -171,6 +173,22 @@ def _scale(scale):
         raise TypeError(f"scale: expected a number, got {type(scale).__name__}") from None
 
 
+def refuse_tangents(name, tensors):
+    """Without gradients torch would run an op on dual tensors as if they had no tangents."""
+    if forward_ad._current_level >= 0 and any(x is not None and _has_tangent(x) for x in tensors):
+        raise NotImplementedError(f"{name}: derivatives in forward mode (jvp, dual tensors) are not there")
+
+
+def _has_tangent(x):
+    levels = {transform.level() for transform in _functorch.get_interpreter_stack() or ()
+              if transform.key() == _functorch.TransformType.Jvp}
+    while _functorch.is_functorch_wrapped_tensor(x):
+        if _functorch.maybe_get_level(x) in levels:
+            return True
+        x = _functorch.get_unwrapped(x)
+    return forward_ad.unpack_dual(x).tangent is not None
+
+
 def _prepare(name, tensors, modes, cu_seqlens):
     op = OPS[name]
     device = chosen()
@@ -195,18 +213,20 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
         if not initial_state.is_floating_point():
             raise TypeError(f"initial_state: expected a floating tensor, got {initial_state.dtype}")
         initial_state = initial_state.to(torch.float64 if flags[-1] == "interpreter" else torch.float32)
+    refuse_tangents(name, (*tensors, A_log, dt_bias, initial_state))
     arguments = (*tensors, A_log, dt_bias, initial_state, cu_seqlens, _scale(scale), *flags, decode,
                  bool(output_final_state))
-    # What is traced may be given tensors with gradients later.
-    if states_every or torch._C._is_tracing() or torch.is_grad_enabled() and any(
-            x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state)):
-        o, final_state, states = FORWARD[name](*arguments, states_every)
-        return o, final_state if output_final_state else None, states if states_every else None
-    if _is_eager(tensors):
-        o, final_state = KERNELS[name].inference(*arguments)
-    else:
-        o, final_state = INFERENCE[name](*arguments)
-    return o, final_state if output_final_state else None, None
+    needs_gradient = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state))
+    if not needs_gradient and not states_every:
+        if _is_eager(tensors):
+            o, final_state = KERNELS[name].inference(*arguments)
+            return o, final_state if output_final_state else None, None
+        if not torch.jit.is_tracing():  # what is traced may be given tensors with gradients later
+            o, final_state = INFERENCE[name](*arguments)
+            return o, final_state if output_final_state else None, None
+    o, final_state, states = FORWARD[name](*arguments, states_every)
+    return o, final_state if output_final_state else None, states if states_every else None
 
 
 def call_named(names, *args, **options):

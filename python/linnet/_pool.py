@@ -2,7 +2,7 @@
 
 import torch
 
-from ._call import Modes, _check, _is_eager, _prepare, _scale, as_tensor
+from ._call import Modes, _check, _is_eager, _prepare, _scale, as_tensor, refuse_tangents
 from ._torch_ops import DECODE, FORWARD, KERNELS
 
 
@@ -23,6 +23,7 @@ def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=N
     if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (*tensors, A_log, dt_bias, pool)):
         raise ValueError("inplace_final_state: expected tensors without requires_grad, or torch.no_grad(); states in "
                          "place have no gradient")
+    refuse_tangents(name, (*tensors, A_log, dt_bias, pool))
     count = tensors[0].shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     scale = _scale(scale)
     if slots is not None:

@@ -84,6 +84,41 @@ def test_a_traced_graph_holds_the_op(gradients):
     assert torch.equal(mine, plain)
 
 
+def test_derivatives_in_forward_mode_are_refused():
+    """By jvp, under and over the other transforms, and by dual tensors; what has no tangent runs."""
+    import torch.autograd.forward_ad as forward_ad
+    func, (q, k, v, *rest) = torch.func, (t.detach() for t in make("kda").values())
+
+    def run(v, function=linnet.chunk_kda, **options):
+        return function(q, k, v, *rest, **options)[0]
+
+    def recurrent(v):
+        return run(v, linnet.fused_recurrent_kda)
+
+    def in_place(v):
+        return run(v, linnet.fused_recurrent_kda, initial_state=torch.zeros(1, 2, 24, 16), inplace_final_state=True)
+
+    def of_the_state(state):
+        return run(v, initial_state=state)
+
+    def dual(gradients):
+        with forward_ad.dual_level():
+            run(v)
+            run(forward_ad.make_dual(v.clone().requires_grad_(gradients), v))
+
+    state, twice = torch.zeros(1, 2, 24, 16), torch.stack((v, v))
+    for attempt in (lambda: func.jvp(run, (v,), (v,)), lambda: func.jvp(recurrent, (v,), (v,)),
+                    lambda: func.jvp(in_place, (v,), (v,)), lambda: func.jvp(of_the_state, (state,), (state,)),
+                    lambda: func.vmap(lambda v: func.jvp(run, (v,), (v,))[1])(twice),
+                    lambda: func.jvp(func.vmap(run), (twice,), (twice,)),
+                    lambda: func.jvp(func.grad(lambda v: run(v).square().sum()), (v,), (v,)),
+                    lambda: dual(False), lambda: dual(True)):
+        with pytest.raises(NotImplementedError, match="kda: derivatives in forward mode"):
+            attempt()
+    o, tangent = func.jvp(lambda x: run(v) * x, (torch.ones(()),), (torch.ones(()),))
+    assert torch.equal(o, tangent) and torch.equal(func.vmap(run)(twice)[1], run(v))
+
+
 def test_autocast_takes_its_format():
     x = make("kda")
     with torch.autocast("cpu", dtype=torch.bfloat16):
