@@ -58,6 +58,8 @@ class OnGpu:
         device.write(self.buffer, tensor.data_ptr())
     def stride(self):
         return self.host.stride()
+    def is_neg(self):
+        return False
     def data_ptr(self):
         return self.buffer.address
     def back(self):

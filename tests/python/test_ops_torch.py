@@ -119,6 +119,26 @@ def test_derivatives_in_forward_mode_are_refused():
     assert torch.equal(o, tangent) and torch.equal(func.vmap(run)(twice)[1], run(v))
 
 
+def test_a_view_that_torch_negates_by_a_bit_is_read_with_its_sign():
+    x = {name: t.detach() for name, t in make("kda", T=3, H=1, HV=1).items()}
+    A_log, state = torch.randn(1), torch.randn(1, 1, 24, 16)
+    options = {"initial_state": state, "A_log": A_log, "use_gate_in_kernel": True}
+
+    def negated(t):
+        return torch._neg_view(-t)
+
+    for function in (linnet.chunk_kda, linnet.fused_recurrent_kda):
+        wanted = function(**x, **options)[0]
+        for name in x:
+            assert torch.equal(function(**{**x, name: negated(x[name])}, **options)[0], wanted), name
+        assert torch.equal(function(**x, **{name: negated(t) if t is not True else t for name, t in options.items()})[0],
+                           wanted)
+    imaginary = torch.complex(x["v"], -x["v"]).conj().imag
+    assert imaginary.is_neg() and torch.equal(linnet.chunk_kda(**{**x, "v": imaginary})[0], linnet.chunk_kda(**x)[0])
+    with pytest.raises(ValueError, match="initial_state: expected memory to write to, got a negated view"):
+        linnet.fused_recurrent_kda(**x, initial_state=negated(state), inplace_final_state=True)
+
+
 def test_autocast_takes_its_format():
     x = make("kda")
     with torch.autocast("cpu", dtype=torch.bfloat16):
