@@ -83,9 +83,15 @@ def as_tensor(x, name, shape):
     """A tensor, or what any array that speaks DLPack holds (NumPy, JAX)."""
     if isinstance(x, torch.Tensor):
         return x
-    if hasattr(x, "__dlpack__"):
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
+    strides = getattr(x, "strides", None)  # torch aborts the process on negative ones
+    if isinstance(strides, tuple) and any(stride < 0 for stride in strides):
+        raise ValueError(f"{name}: expected an array without negative strides, got strides {strides}; a copy has none")
+    try:
         return torch.from_dlpack(x)
-    raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"{name}: expected an array that torch can take, got {type(x).__name__}: {error}") from None
 
 
 def checked(x, name, shape):

@@ -21,6 +21,11 @@ def packed(offsets, dtype=torch.int64, **changes):
     return linnet.chunk_kda(**x, cu_seqlens=torch.tensor(offsets, dtype=dtype), **changes)
 
 
+def array(**changes):
+    """v as an array of NumPy."""
+    return pytest.importorskip("numpy").zeros((2, 10, 4, 16), **{"dtype": "float32", **changes})
+
+
 gate = {"use_gate_in_kernel": True}
 ROWS = [
     # what is wrong, the call, the error, words of its message
@@ -52,6 +57,12 @@ ROWS = [
     ("bound not a number", lambda: kda(**gate, A_log=torch.zeros(4), lower_bound="-5"), TypeError,
      "lower_bound: expected a number in [-5, 0), got str"),
     ("scale not a number", lambda: kda(scale="big"), TypeError, "scale: expected a number, got str"),
+    ("array back to front", lambda: kda(v=array()[:, ::-1]), ValueError,
+     "v: expected an array without negative strides, got strides (2560, -256, 64, 4)"),
+    ("array of the other byte order", lambda: kda(v=array(dtype=">f4")), TypeError,
+     "v: expected an array that torch can take, got ndarray: DLPack only supports native byte order"),
+    ("array of objects", lambda: kda(v=array(dtype=object)), TypeError, "v: expected an array that torch can take"),
+    ("array of float64", lambda: kda(v=array(dtype="float64")), TypeError, "v: expected float32, bfloat16 or float16"),
     ("tokens differ", lambda: kda(k=torch.zeros(2, 9, 2, 24)), ValueError, "k: expected f32 [B, T, H, K] = "
      "[2, 10, 2, 24], got f32 [2, 9, 2, 24]"),
     ("channels differ", lambda: kda(g=torch.zeros(2, 10, 4, 20)), ValueError, "g: expected f32 [B, T, HV, K]"),
