@@ -74,9 +74,10 @@ def interval(return_intermediate_states, chunk_size):
     return return_intermediate_states
 
 
-def by_batch(states, o):
+def _by_batch(states, o, every):
     """[B, NT, HV, K, V] of all states in a row, in the format of the data."""
-    return states.detach().to(o.dtype).unflatten(0, (o.shape[0], -1))
+    B, T = o.shape[:2]
+    return states.detach().to(o.dtype).unflatten(0, (B, -1) if B else (0, -(-T // every)))
 
 
 def as_tensor(x, name, shape):
@@ -210,7 +211,7 @@ def _prepare(name, tensors, modes, cu_seqlens):
 
 def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
          decode=False, states_every=0):
-    """Runs one op of the table: (o, final state or None, states or None)."""
+    """Runs one op of the table: (o, final state or None, [B, NT, HV, K, V] of states or None)."""
     tensors, A_log, dt_bias, cu_seqlens, flags = _prepare(name, tensors, modes, cu_seqlens)
     if initial_state is not None:
         shape = "[N, HV, V, K]" if modes.state_v_first else "[N, HV, K, V]"
@@ -232,7 +233,8 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
             o, final_state = INFERENCE[name](*arguments)
             return o, final_state if output_final_state else None, None
     o, final_state, states = FORWARD[name](*arguments, states_every)
-    return o, final_state if output_final_state else None, states if states_every else None
+    return (o, final_state if output_final_state else None,
+            _by_batch(states, o, states_every) if states_every else None)
 
 
 def call_named(names, *args, **options):

@@ -54,6 +54,8 @@ def _store(pool, slots, used, final, states, T, cu_seqlens):
     lengths = [end - start for start, end in zip(ends, ends[1:])]
     if max(lengths, default=0) > slots.shape[1]:
         raise ValueError(f"ssm_state_indices: expected a row for each of {max(lengths)} tokens, got {list(slots.shape)}")
+    if not any(lengths):
+        return
     after = torch.cat((states[1:], final[:1]))  # the state at the start of a token is that after the one before it
     filled = [n for n in range(count) if lengths[n]]
     after[[ends[n + 1] - 1 for n in filled]] = final[filled]

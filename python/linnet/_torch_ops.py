@@ -120,7 +120,7 @@ class _Kernels:
 
     def forward(self, *args):
         states_every, n = args[-1], self.count
-        states = self.empty_states(args, states_every and self.state_count(args[:n], args[n + 3], states_every))
+        states = self.empty_states(args, self.state_count(args[:n], args[n + 3], states_every) if states_every else None)
         extra = {"states": states, "states_every": float(states_every)} if states_every else {}
         return *self.inference(*args[:-1], **extra), states
 
@@ -142,7 +142,7 @@ class _Kernels:
 
     def forward_fake(self, *args):
         n = self.count
-        cu_seqlens, states_every, states = args[n + 3], args[-1], 0
+        cu_seqlens, states_every, states = args[n + 3], args[-1], None
         if states_every:
             states = (torch.library.get_ctx().new_dynamic_size() if cu_seqlens is not None
                       else self.state_count(args[:n], None, states_every))
@@ -156,8 +156,7 @@ class _Kernels:
 
     def empty_states(self, args, states):
         value = args[self.value]
-        none = isinstance(states, int) and not states
-        shape = (0,) if none else self.state_shape(args[:self.count], states, args[self.count + 9])
+        shape = (0,) if states is None else self.state_shape(args[:self.count], states, args[self.count + 9])
         return value.new_empty(shape, dtype=_state_dtype(value))
 
     # States in place

@@ -7,7 +7,7 @@ Each function returns o [B, T, HV, V] and the final state, or None without outpu
 
 import torch
 
-from ._call import Modes, as_tensor, beta_mode, by_batch, call, call_named, check_chunk, checked, gate_modes, interval, refuse
+from ._call import Modes, as_tensor, beta_mode, call, call_named, check_chunk, checked, gate_modes, interval, refuse
 from ._pool import decode_in_place
 from ._public import public
 
@@ -130,7 +130,7 @@ def chunk_gdn2(q, k, v, g, b, w, scale=None, initial_state=None, output_final_st
                   **gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate))
     o, final_state, states = call("gdn2", (q, k, v, g, b, w), modes, scale, initial_state, output_final_state,
                                   cu_seqlens, states_every=interval(return_intermediate_states, chunk_size))
-    return (o, final_state) if states is None else (o, final_state, by_batch(states, o))
+    return (o, final_state) if states is None else (o, final_state, states)
 
 
 @public

@@ -1,6 +1,6 @@
 """Kimi Delta Attention: S <- exp(g) S; S <- S + beta k (v - S^T k)^T; o = scale S^T q."""
 
-from ._call import Modes, beta_mode, by_batch, call, check_chunk, gate_modes, interval, refuse
+from ._call import Modes, beta_mode, call, check_chunk, gate_modes, interval, refuse
 from ._pool import decode_in_place
 from ._public import public
 
@@ -38,7 +38,7 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
                   **gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate))
     o, final_state, states = call("kda", (q, k, v, g, beta), modes, scale, initial_state, output_final_state,
                                   cu_seqlens, states_every=interval(return_intermediate_states, chunk_size))
-    return (o, final_state) if states is None else (o, final_state, by_batch(states, o))
+    return (o, final_state) if states is None else (o, final_state, states)
 
 
 @public
