@@ -11,6 +11,7 @@ from ._laws import OPS
 from ._torch_ops import FORWARD, INFERENCE, KERNELS
 
 _FORMATS = (torch.float32, torch.bfloat16, torch.float16)
+_LONGEST_INTERVAL = 1 << 24  # it is a number in float32 on its way
 
 
 class Modes(NamedTuple):
@@ -68,9 +69,9 @@ def interval(return_intermediate_states, chunk_size):
     """Tokens between two of the states asked for; 0: none are."""
     if isinstance(return_intermediate_states, bool):
         return chunk_size if return_intermediate_states else 0
-    if not isinstance(return_intermediate_states, int) or return_intermediate_states < 1:
-        raise ValueError("return_intermediate_states: expected False, True or a number of tokens from 1, got "
-                         f"{return_intermediate_states}")
+    if not isinstance(return_intermediate_states, int) or not 1 <= return_intermediate_states <= _LONGEST_INTERVAL:
+        raise ValueError("return_intermediate_states: expected False, True or a number of tokens from 1 to "
+                         f"{_LONGEST_INTERVAL}, got {return_intermediate_states}")
     return return_intermediate_states
 
 
@@ -103,6 +104,8 @@ def checked(x, name, shape):
 
 
 def _check(x, name, shape, rank):
+    if x.is_nested or x.layout is not torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor {shape}, got a {'nested' if x.is_nested else x.layout} one")
     if x.dim() != rank:
         raise ValueError(f"{name}: expected {shape}, got {list(x.shape)}")
     if x.device.type not in ("cpu", "cuda"):
@@ -113,7 +116,7 @@ def _is_plain(op, tensors, formats):
     """The common case, found quickly: torch's own tensors on the CPU, of the right ranks and formats."""
     for x, tensor in zip(op.inputs, tensors):
         if (type(tensor) is not torch.Tensor or tensor.ndim != x.rank or not tensor.is_cpu
-                or tensor.dtype not in formats):
+                or tensor.dtype not in formats or tensor.layout is not torch.strided or tensor.is_nested):
             return False
     return True
 
@@ -148,6 +151,8 @@ def _checked(op, tensors, formats):
 def _head(x, name, sizes, shape, dtype=torch.float32):
     """A trained parameter, one (or one row) a head, in float32 and of the kernel's shape."""
     x = as_tensor(x, name, shape)
+    if not x.is_floating_point():
+        raise TypeError(f"{name}: expected a floating tensor {shape}, got {x.dtype}")
     expected = 1
     for size in sizes:
         expected *= size
@@ -176,6 +181,8 @@ def _scale(scale):
         raise ValueError("scale: expected a number, which has no gradient; got a tensor that requires one")
     try:
         return None if scale is None else float(scale)
+    except OverflowError:
+        raise ValueError("scale: expected a finite number, got one that is too large for a float") from None
     except (TypeError, ValueError):
         raise TypeError(f"scale: expected a number, got {type(scale).__name__}") from None
 
@@ -205,6 +212,10 @@ def _prepare(name, tensors, modes, cu_seqlens):
     if cu_seqlens is not None:
         cu_seqlens = as_tensor(cu_seqlens, "cu_seqlens", "[N + 1]")
         _check(cu_seqlens, "cu_seqlens", "[N + 1]", 1)
+        if cu_seqlens.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"cu_seqlens: expected int32 or int64 [N + 1], got {cu_seqlens.dtype}")
+        if cu_seqlens.shape[0] == 0:
+            raise ValueError("cu_seqlens: expected [N + 1], one number at least, got [0]")
     return tensors, A_log, dt_bias, cu_seqlens, (modes.gate, modes.lower_bound, modes.beta, modes.l2norm,
                                                  modes.state_v_first, device)
 

@@ -40,7 +40,8 @@ def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=N
         _check_range("num_accepted_tokens", accepted, 1, slots.shape[1])
         starts = slots.gather(1, accepted.long().unsqueeze(1) - 1).squeeze(1)
     used = starts >= 0
-    o, final, states = FORWARD[name](*tensors, A_log, dt_bias, pool[starts.clamp(min=0)], cu_seqlens, scale, *flags,
+    first = pool[starts.clamp(min=0)] if pool.shape[0] else pool.new_zeros((count, *pool.shape[1:]))
+    o, final, states = FORWARD[name](*tensors, A_log, dt_bias, first, cu_seqlens, scale, *flags,
                                        False, True, 1)
     _store(pool, slots, used, final, states, tensors[0].shape[1], cu_seqlens)
     tokens = used.view(-1, 1) if cu_seqlens is None else used.repeat_interleave(cu_seqlens.diff()).view(1, -1)
@@ -72,6 +73,8 @@ def _whole(name, x, shape, count):
         raise TypeError(f"{name}: expected int32 or int64 {shape}, got {x.dtype}")
     if x.dim() not in ((1, 2) if "or" in shape else (1,)) or x.shape[0] != count:
         raise ValueError(f"{name}: expected {shape} with N = {count}, got {list(x.shape)}")
+    if x.dim() == 2 and x.shape[1] == 0:
+        raise ValueError(f"{name}: expected [N, S] with S at least 1, got {list(x.shape)}")
     return x
 
 

@@ -55,6 +55,13 @@ def test_states_at_intervals_of_no_tokens():
     assert packed[2].shape == (1, 0, 2, 24, 16)
 
 
+def test_a_pool_without_rows_leaves_every_sequence_out():
+    for slots in (torch.tensor([-1, -1]), torch.tensor([[-1], [-1]])):
+        o, _ = call("kda", "fused_recurrent", tokens(N=2), initial_state=torch.zeros(0, 2, 24, 16),
+                    inplace_final_state=True, ssm_state_indices=slots)
+        assert o.shape == (2, 1, 2, 16) and not o.any()
+
+
 def test_a_draft_of_no_tokens_leaves_the_pool_as_it_was():
     pool = torch.randn(5, 2, 24, 16)
     before, options = pool.clone(), {"initial_state": pool, "inplace_final_state": True}
