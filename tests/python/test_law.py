@@ -287,6 +287,48 @@ def gradient_before_its_input(S, dv: law.key, v: law.value):  # HERE
     return S.read(dv)
 
 
+def power(S, q: law.key, k: law.key, v: law.value):
+    S.write(k, v**2)  # HERE
+    return S.read(q)
+
+
+def comparison(S, q: law.key, k: law.key, v: law.value):
+    S.write(k, v if q.sum() == 0 else -v)  # HERE
+    return S.read(q)
+
+
+def another_alphabet(S, q: law.key, é: law.value):  # HERE
+    return S.read(q) * é
+
+
+def of_many_inputs(count):
+    """A law of so many, and what it is called with."""
+    source = (f"def many(S, q: law.key, v: law.value, {', '.join(f's{i}: law.scalar' for i in range(count - 2))}):\n"
+              f"    S.write(q, v)\n    return S.read(q) * ({' + '.join(f's{i} * s{i}' for i in range(count - 2))})\n")
+    exec(source, scope := {"law": law})
+    return scope["many"], [torch.randn(1, 5, 1, 8, requires_grad=True) for _ in range(2)] + [
+        torch.rand(1, 5, 1, requires_grad=True) for _ in range(count - 2)]
+
+
+def test_a_law_has_27_inputs_at_most():
+    function, x = of_many_inputs(27)
+    o, state = linnet.Recurrence(function)(*x, initial_state=torch.zeros(1, 1, 8, 8), output_final_state=True)
+    assert all(t.any() for t in torch.autograd.grad(o.sum() + state.sum(), x))
+    with pytest.raises(linnet.LawError, match="many: expected at most 27 inputs, got 28"):
+        linnet.Recurrence(of_many_inputs(28)[0])
+
+
+@law
+def forgets_evenly(S, q: law.key, k: law.key, v: law.value):
+    S.decay(-0.1)
+    S.write(k, v)
+    return S.read(q)
+
+
+def test_a_decay_that_is_a_number_is_checked_too():
+    assert "FAIL" not in linnet.check(forgets_evenly)
+
+
 REFUSED = [
     (nonlinear, "no chunk form: a written value is expected to be a sum of inputs and of reads"),
     (squared, "no chunk form"),
@@ -300,6 +342,9 @@ REFUSED = [
     (no_result, "expected the token's result"),
     (no_kind, "q: expected a parameter with an annotation"),
     (taken_name, "o: expected another name"),
+    (power, "a law has no other operators than + - * /"),
+    (comparison, "a law has no conditions"),
+    (another_alphabet, "é: expected a name of ASCII letters"),
     (gradient_of_the_output, "do: expected another name"),
     (gradient_of_a_state, "dinitial_state: expected another name"),
     (gradient_before_its_input, "dv: expected another name, this is how the gradient of v is called"),
