@@ -96,6 +96,16 @@ def test_the_virtual_gpu_gives_what_the_cpu_gives():
 def test_a_device_that_is_not_known():
     with pytest.raises(ValueError, match="device: expected cpu, cuda:<number> or virtual:sm_<arch>, got 'soup'"):
         linnet.device("soup")
+    with pytest.raises(TypeError, match="device: expected a name such as 'cpu' or 'virtual:sm_90', got NoneType"):
+        linnet.device(None)
+
+
+def test_whether_to_compile_is_0_or_1(tmp_path):
+    script = "import torch, linnet; linnet.chunk_linear_attn(*[torch.ones(1, 2, 1, 4)] * 3)"
+    for word in ("no", "false", "2"):
+        run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                             env={**os.environ, "LINNET_CACHE_DIR": str(tmp_path), "LINNET_JIT": word})
+        assert f"ValueError: LINNET_JIT: expected 0 or 1, got '{word}'" in run.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
