@@ -1,5 +1,6 @@
 """From a drop-in's arguments to its torch op: what every function of the package shares."""
 
+import numbers
 from typing import NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ class Modes(NamedTuple):
 
 def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
     """What a gate computed in the kernel is: softplus, or bounded if there is a lower bound."""
+    check_flag("use_gate_in_kernel", use_gate_in_kernel)
     if safe_gate and use_gate_in_kernel and lower_bound is None:
         raise ValueError("lower_bound: expected a number in [-5, 0) with safe_gate and use_gate_in_kernel, got None")
     if not use_gate_in_kernel:
@@ -40,7 +42,7 @@ def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
         if A_log is None:
             raise ValueError("A_log: expected a tensor [HV] with use_gate_in_kernel and without lower_bound, got None")
         return {"gate": "softplus", "A_log": A_log, "dt_bias": dt_bias}
-    if not isinstance(lower_bound, (int, float)):
+    if not isinstance(lower_bound, numbers.Real):
         raise TypeError(f"lower_bound: expected a number in [-5, 0), got {type(lower_bound).__name__}")
     if not -5 <= lower_bound < 0:
         raise ValueError(f"lower_bound: expected a number in [-5, 0), got {lower_bound}")
@@ -49,6 +51,8 @@ def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
 
 def beta_mode(use_beta_sigmoid_in_kernel, allow_neg_eigval):
     """How beta becomes a strength."""
+    check_flag("use_beta_sigmoid_in_kernel", use_beta_sigmoid_in_kernel)
+    check_flag("allow_neg_eigval", allow_neg_eigval)
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise ValueError("allow_neg_eigval: expected use_beta_sigmoid_in_kernel=True with it, got False")
     return "twice_sigmoid" if allow_neg_eigval else "sigmoid" if use_beta_sigmoid_in_kernel else "plain"
@@ -58,6 +62,12 @@ def refuse(name, value, unset=None):
     """For arguments of the contract that have no meaning here yet: only their default is taken."""
     if value is not unset and value != unset:
         raise ValueError(f"{name}: expected {unset} (nothing else is supported), got {value}")
+
+
+def check_flag(name, value):
+    """A bool of Python's or NumPy's, or the number or None that people write for one; "no" is none of them."""
+    if not isinstance(value, (int, type(None))) and type(value).__name__ not in ("bool", "bool_"):
+        raise TypeError(f"{name}: expected a bool, got {type(value).__name__}")
 
 
 def check_chunk(chunk_size, unset=64):
@@ -206,6 +216,8 @@ def _has_tangent(x):
 def _prepare(name, tensors, modes, cu_seqlens):
     op = OPS[name]
     device = chosen()
+    check_flag("use_qk_l2norm_in_kernel", modes.l2norm)
+    check_flag("state_v_first", modes.state_v_first)
     formats = (torch.float64,) if device == "interpreter" else _FORMATS
     tensors = _inputs(op, tensors, formats)
     A_log, dt_bias = _gate_parameters(op, tensors, modes, formats[0])
@@ -216,8 +228,8 @@ def _prepare(name, tensors, modes, cu_seqlens):
             raise TypeError(f"cu_seqlens: expected int32 or int64 [N + 1], got {cu_seqlens.dtype}")
         if cu_seqlens.shape[0] == 0:
             raise ValueError("cu_seqlens: expected [N + 1], one number at least, got [0]")
-    return tensors, A_log, dt_bias, cu_seqlens, (modes.gate, modes.lower_bound, modes.beta, modes.l2norm,
-                                                 modes.state_v_first, device)
+    return tensors, A_log, dt_bias, cu_seqlens, (modes.gate, modes.lower_bound, modes.beta, bool(modes.l2norm),
+                                                 bool(modes.state_v_first), device)
 
 
 def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,

@@ -187,6 +187,8 @@ def _delta_product(q, k, v, g, beta, n, scale, initial_state, output_final_state
         return call_named(names, "gated_delta_product", (q, g, *first, *second), *rest, cu_seqlens, decode=decode)[:2]
     # Steps as tokens: the decay comes with a token's first step, its result with the last.
     g = torch.nn.functional.pad(g.unsqueeze(2), (0, 0, 0, n - 1)).flatten(1, 2)
-    o, final_state, _ = call("gated_delta_rule", (q.repeat_interleave(n, 1), k, v, g, beta), *rest,
-                             None if cu_seqlens is None else cu_seqlens * n, decode=decode)
+    if cu_seqlens is not None:
+        cu_seqlens = as_tensor(cu_seqlens, "cu_seqlens", "[N + 1]") * n
+    o, final_state, _ = call_named({"cu_seqlens": f"cu_seqlens in steps, {n} a token"}, "gated_delta_rule",
+                                   (q.repeat_interleave(n, 1), k, v, g, beta), *rest, cu_seqlens, decode=decode)
     return o[:, n - 1::n], final_state

@@ -24,8 +24,9 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
     cu_seqlens: [N + 1], where sequences packed into B = 1 begin and end.
     return_intermediate_states: also the states at the start of every chunk_size tokens, [B, NT, HV, K, V], without
         gradient; a number instead of True: of every so many tokens.
-    disable_recompute, safe_gate without use_gate_in_kernel, cu_seqlens_cpu, use_graph and max_num_seqs change nothing
-        here: a backward always computes what it needs from the inputs, and kernels find sequences on the device.
+    disable_recompute, safe_gate and lower_bound without use_gate_in_kernel, cu_seqlens_cpu, use_graph and max_num_seqs
+        change nothing here: a backward always computes what it needs from the inputs, and kernels find sequences on
+        the device.
 
     Returns o [B, T, HV, V] and the final state, float32 as initial_state's shape, or None.
     """

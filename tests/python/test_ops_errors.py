@@ -90,6 +90,14 @@ ROWS = [
      "initial_state: expected a dense tensor [N, HV, K, V]"),
     ("drafts without rows", lambda: drafts(torch.zeros(2, 0).long()), ValueError,
      "ssm_state_indices: expected [N, S] with S at least 1, got [2, 0]"),
+    *((f"{name} that is no bool", lambda name=name: kda(**{name: "no"}), TypeError, f"{name}: expected a bool, got str")
+      for name in ("use_qk_l2norm_in_kernel", "state_v_first", "use_gate_in_kernel", "use_beta_sigmoid_in_kernel")),
+    ("layer beyond the last", lambda: linnet.chunk_lightning_attn(*[torch.zeros(1, 4, 2, 8)] * 3, 4, 4), ValueError,
+     "layer_idx: expected a number below num_layers = 4, got 4"),
+    ("offsets in steps", lambda: linnet.chunk_gated_delta_product(
+        torch.zeros(1, 4, 2, 8), *[torch.zeros(1, 12, 2, 8)] * 2, None, torch.zeros(1, 12, 2), 3,
+        cu_seqlens=torch.tensor([0, 5])), ValueError,
+     "cu_seqlens in steps, 3 a token: expected the last to be T = 12, got 15"),
     ("tokens differ", lambda: kda(k=torch.zeros(2, 9, 2, 24)), ValueError, "k: expected f32 [B, T, H, K] = "
      "[2, 10, 2, 24], got f32 [2, 9, 2, 24]"),
     ("channels differ", lambda: kda(g=torch.zeros(2, 10, 4, 20)), ValueError, "g: expected f32 [B, T, HV, K]"),
