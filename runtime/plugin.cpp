@@ -45,7 +45,10 @@ void use_compiler(Compiler* compiler) { compiler_in_use = compiler; }
 Compiler& open_compiler() { return compiler_for("a request of the caller"); }
 
 Compiler& compiler_for(const std::string& what) {
-  if (environment::get(environment::jit) == "0")
+  std::string jit = environment::get(environment::jit).value_or("");
+  if (!jit.empty() && jit != "0" && jit != "1")
+    throw UserError(fmt::format("{}: expected 0 or 1, got '{}'", environment::jit.name, jit));
+  if (jit == "0")
     throw DeviceError(fmt::format(
         "no kernel in a bundle or the cache for: {}; and LINNET_JIT=0 says not to compile one",
         what));

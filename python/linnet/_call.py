@@ -1,14 +1,18 @@
 """From a drop-in's arguments to its torch op: what every function of the package shares."""
 
+import numbers
 from typing import NamedTuple
 
 import torch
+from torch._C import _functorch
+from torch.autograd import forward_ad
 
 from ._device import chosen
 from ._laws import OPS
 from ._torch_ops import FORWARD, INFERENCE, KERNELS
 
 _FORMATS = (torch.float32, torch.bfloat16, torch.float16)
+_LONGEST_INTERVAL = 1 << 24  # it is a number in float32 on its way
 
 
 class Modes(NamedTuple):
@@ -25,6 +29,7 @@ class Modes(NamedTuple):
 
 def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
     """What a gate computed in the kernel is: softplus, or bounded if there is a lower bound."""
+    check_flag("use_gate_in_kernel", use_gate_in_kernel)
     if safe_gate and use_gate_in_kernel and lower_bound is None:
         raise ValueError("lower_bound: expected a number in [-5, 0) with safe_gate and use_gate_in_kernel, got None")
     if not use_gate_in_kernel:
@@ -37,7 +42,7 @@ def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
         if A_log is None:
             raise ValueError("A_log: expected a tensor [HV] with use_gate_in_kernel and without lower_bound, got None")
         return {"gate": "softplus", "A_log": A_log, "dt_bias": dt_bias}
-    if not isinstance(lower_bound, (int, float)):
+    if not isinstance(lower_bound, numbers.Real):
         raise TypeError(f"lower_bound: expected a number in [-5, 0), got {type(lower_bound).__name__}")
     if not -5 <= lower_bound < 0:
         raise ValueError(f"lower_bound: expected a number in [-5, 0), got {lower_bound}")
@@ -46,6 +51,8 @@ def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
 
 def beta_mode(use_beta_sigmoid_in_kernel, allow_neg_eigval):
     """How beta becomes a strength."""
+    check_flag("use_beta_sigmoid_in_kernel", use_beta_sigmoid_in_kernel)
+    check_flag("allow_neg_eigval", allow_neg_eigval)
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise ValueError("allow_neg_eigval: expected use_beta_sigmoid_in_kernel=True with it, got False")
     return "twice_sigmoid" if allow_neg_eigval else "sigmoid" if use_beta_sigmoid_in_kernel else "plain"
@@ -57,6 +64,12 @@ def refuse(name, value, unset=None):
         raise ValueError(f"{name}: expected {unset} (nothing else is supported), got {value}")
 
 
+def check_flag(name, value):
+    """A bool of Python's or NumPy's, or the number or None that people write for one; "no" is none of them."""
+    if not isinstance(value, (int, type(None))) and type(value).__name__ not in ("bool", "bool_"):
+        raise TypeError(f"{name}: expected a bool, got {type(value).__name__}")
+
+
 def check_chunk(chunk_size, unset=64):
     if chunk_size not in (16, 32, 64, 128, unset):
         raise ValueError(f"chunk_size: expected 16, 32, 64 or 128, got {chunk_size}")
@@ -66,24 +79,31 @@ def interval(return_intermediate_states, chunk_size):
     """Tokens between two of the states asked for; 0: none are."""
     if isinstance(return_intermediate_states, bool):
         return chunk_size if return_intermediate_states else 0
-    if not isinstance(return_intermediate_states, int) or return_intermediate_states < 1:
-        raise ValueError("return_intermediate_states: expected False, True or a number of tokens from 1, got "
-                         f"{return_intermediate_states}")
+    if not isinstance(return_intermediate_states, int) or not 1 <= return_intermediate_states <= _LONGEST_INTERVAL:
+        raise ValueError("return_intermediate_states: expected False, True or a number of tokens from 1 to "
+                         f"{_LONGEST_INTERVAL}, got {return_intermediate_states}")
     return return_intermediate_states
 
 
-def by_batch(states, o):
+def _by_batch(states, o, every):
     """[B, NT, HV, K, V] of all states in a row, in the format of the data."""
-    return states.detach().to(o.dtype).unflatten(0, (o.shape[0], -1))
+    B, T = o.shape[:2]
+    return states.detach().to(o.dtype).unflatten(0, (B, -1) if B else (0, -(-T // every)))
 
 
 def as_tensor(x, name, shape):
     """A tensor, or what any array that speaks DLPack holds (NumPy, JAX)."""
     if isinstance(x, torch.Tensor):
         return x
-    if hasattr(x, "__dlpack__"):
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
+    strides = getattr(x, "strides", None)  # torch aborts the process on negative ones
+    if isinstance(strides, tuple) and any(stride < 0 for stride in strides):
+        raise ValueError(f"{name}: expected an array without negative strides, got strides {strides}; a copy has none")
+    try:
         return torch.from_dlpack(x)
-    raise TypeError(f"{name}: expected a tensor {shape}, got {type(x).__name__}")
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"{name}: expected an array that torch can take, got {type(x).__name__}: {error}") from None
 
 
 def checked(x, name, shape):
@@ -94,6 +114,8 @@ def checked(x, name, shape):
 
 
 def _check(x, name, shape, rank):
+    if x.is_nested or x.layout is not torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor {shape}, got a {'nested' if x.is_nested else x.layout} one")
     if x.dim() != rank:
         raise ValueError(f"{name}: expected {shape}, got {list(x.shape)}")
     if x.device.type not in ("cpu", "cuda"):
@@ -104,7 +126,7 @@ def _is_plain(op, tensors, formats):
     """The common case, found quickly: torch's own tensors on the CPU, of the right ranks and formats."""
     for x, tensor in zip(op.inputs, tensors):
         if (type(tensor) is not torch.Tensor or tensor.ndim != x.rank or not tensor.is_cpu
-                or tensor.dtype not in formats):
+                or tensor.dtype not in formats or tensor.layout is not torch.strided or tensor.is_nested):
             return False
     return True
 
@@ -139,6 +161,8 @@ def _checked(op, tensors, formats):
 def _head(x, name, sizes, shape, dtype=torch.float32):
     """A trained parameter, one (or one row) a head, in float32 and of the kernel's shape."""
     x = as_tensor(x, name, shape)
+    if not x.is_floating_point():
+        raise TypeError(f"{name}: expected a floating tensor {shape}, got {x.dtype}")
     expected = 1
     for size in sizes:
         expected *= size
@@ -167,26 +191,50 @@ def _scale(scale):
         raise ValueError("scale: expected a number, which has no gradient; got a tensor that requires one")
     try:
         return None if scale is None else float(scale)
+    except OverflowError:
+        raise ValueError("scale: expected a finite number, got one that is too large for a float") from None
     except (TypeError, ValueError):
         raise TypeError(f"scale: expected a number, got {type(scale).__name__}") from None
+
+
+def refuse_tangents(name, tensors):
+    """Without gradients torch would run an op on dual tensors as if they had no tangents."""
+    if forward_ad._current_level >= 0 and any(x is not None and _has_tangent(x) for x in tensors):
+        raise NotImplementedError(f"{name}: derivatives in forward mode (jvp, dual tensors) are not there")
+
+
+def _has_tangent(x):
+    levels = {transform.level() for transform in _functorch.get_interpreter_stack() or ()
+              if transform.key() == _functorch.TransformType.Jvp}
+    while _functorch.is_functorch_wrapped_tensor(x):
+        if _functorch.maybe_get_level(x) in levels:
+            return True
+        x = _functorch.get_unwrapped(x)
+    return forward_ad.unpack_dual(x).tangent is not None
 
 
 def _prepare(name, tensors, modes, cu_seqlens):
     op = OPS[name]
     device = chosen()
+    check_flag("use_qk_l2norm_in_kernel", modes.l2norm)
+    check_flag("state_v_first", modes.state_v_first)
     formats = (torch.float64,) if device == "interpreter" else _FORMATS
     tensors = _inputs(op, tensors, formats)
     A_log, dt_bias = _gate_parameters(op, tensors, modes, formats[0])
     if cu_seqlens is not None:
         cu_seqlens = as_tensor(cu_seqlens, "cu_seqlens", "[N + 1]")
         _check(cu_seqlens, "cu_seqlens", "[N + 1]", 1)
-    return tensors, A_log, dt_bias, cu_seqlens, (modes.gate, modes.lower_bound, modes.beta, modes.l2norm,
-                                                 modes.state_v_first, device)
+        if cu_seqlens.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"cu_seqlens: expected int32 or int64 [N + 1], got {cu_seqlens.dtype}")
+        if cu_seqlens.shape[0] == 0:
+            raise ValueError("cu_seqlens: expected [N + 1], one number at least, got [0]")
+    return tensors, A_log, dt_bias, cu_seqlens, (modes.gate, modes.lower_bound, modes.beta, bool(modes.l2norm),
+                                                 bool(modes.state_v_first), device)
 
 
 def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
          decode=False, states_every=0):
-    """Runs one op of the table: (o, final state or None, states or None)."""
+    """Runs one op of the table: (o, final state or None, [B, NT, HV, K, V] of states or None)."""
     tensors, A_log, dt_bias, cu_seqlens, flags = _prepare(name, tensors, modes, cu_seqlens)
     if initial_state is not None:
         shape = "[N, HV, V, K]" if modes.state_v_first else "[N, HV, K, V]"
@@ -195,17 +243,21 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
         if not initial_state.is_floating_point():
             raise TypeError(f"initial_state: expected a floating tensor, got {initial_state.dtype}")
         initial_state = initial_state.to(torch.float64 if flags[-1] == "interpreter" else torch.float32)
+    refuse_tangents(name, (*tensors, A_log, dt_bias, initial_state))
     arguments = (*tensors, A_log, dt_bias, initial_state, cu_seqlens, _scale(scale), *flags, decode,
                  bool(output_final_state))
-    if torch.is_grad_enabled() and any(
-            x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state)) or states_every:
-        o, final_state, states = FORWARD[name](*arguments, states_every)
-        return o, final_state if output_final_state else None, states if states_every else None
-    if _is_eager(tensors):
-        o, final_state = KERNELS[name].inference(*arguments)
-    else:
-        o, final_state = INFERENCE[name](*arguments)
-    return o, final_state if output_final_state else None, None
+    needs_gradient = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (*tensors, A_log, dt_bias, initial_state))
+    if not needs_gradient and not states_every:
+        if _is_eager(tensors):
+            o, final_state = KERNELS[name].inference(*arguments)
+            return o, final_state if output_final_state else None, None
+        if not torch.jit.is_tracing():  # what is traced may be given tensors with gradients later
+            o, final_state = INFERENCE[name](*arguments)
+            return o, final_state if output_final_state else None, None
+    o, final_state, states = FORWARD[name](*arguments, states_every)
+    return (o, final_state if output_final_state else None,
+            _by_batch(states, o, states_every) if states_every else None)
 
 
 def call_named(names, *args, **options):
@@ -218,7 +270,7 @@ def call_named(names, *args, **options):
 
 
 def _is_eager(tensors):
-    """Nothing looks on: no compiler, no dispatch mode, no transform, no kind of tensor but torch's own. Then torch's
-    dispatcher is left out, which costs a call of one token a fifth of its time."""
-    return (not torch.compiler.is_compiling() and type(tensors[0]) is torch.Tensor
+    """Nothing looks on: no compiler, no tracer, no dispatch mode, no transform, no kind of tensor but torch's own. Then
+    torch's dispatcher is left out, which costs a call of one token a fifth of its time."""
+    return (not torch.compiler.is_compiling() and not torch._C._is_tracing() and type(tensors[0]) is torch.Tensor
             and not torch._C._len_torch_dispatch_stack() and not torch._C._are_functorch_transforms_active())

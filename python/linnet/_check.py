@@ -1,5 +1,7 @@
 """linnet.check: an op held against the law it was made from, run token by token in float64."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -22,7 +24,7 @@ class _State:
         self.S = S
 
     def decay(self, g):
-        self.S = self.S * torch.exp(g).reshape(-1, 1)
+        self.S = self.S * (torch.exp(g).reshape(-1, 1) if isinstance(g, torch.Tensor) else math.exp(g))
 
     def read(self, w):
         return w @ self.S
@@ -103,7 +105,7 @@ def check(op, device="cpu", seed=0):
         truth = (_token_loop(op, wide[:-1], lengths, wide[-1]) if hasattr(op, "function")
                  else _interpreted(row, wide[:-1], cu_seqlens, wide[-1]))
         weights = [torch.randn(x.shape).to(dtype if i == 0 else torch.float32) for i, x in enumerate(truth)]
-        wanted = torch.autograd.grad(truth, wide, [w.double() for w in weights])
+        wanted = torch.autograd.grad(truth, wide, [w.double() for w in weights], materialize_grads=True)
         options = {"initial_state": state, "output_final_state": True, "cu_seqlens": cu_seqlens}
         with _device.device(device):
             o, final, _ = call(row.name, tensors, **options)

@@ -26,6 +26,8 @@ class device:
     """
 
     def __init__(self, name):
+        if not isinstance(name, str):
+            raise TypeError(f"device: expected a name such as 'cpu' or 'virtual:sm_90', got {type(name).__name__}")
         if name != "interpreter":
             _open(name)
         self.name = name

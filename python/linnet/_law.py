@@ -18,8 +18,10 @@ _NAMES = {"": "one number", "K": "key channels", "V": "value channels"}
 _UNARY = {"exp": "math.exp", "log": "math.log", "sqrt": "math.sqrt", "tanh": "math.tanh", "neg": "arith.negf",
           "sigmoid": "chunk.sigmoid", "softplus": "chunk.softplus"}
 _FUNCTIONS = "exp, log, sqrt, tanh, sigmoid, softplus, sum and dot"
-_TAKEN = ("S", "A_log", "dt_bias", "initial_state", "final_state", "cu_seqlens", "state", "states", "states_every",
-          "slots", "o")
+_TENSORS = ("A_log", "dt_bias", "initial_state", "final_state", "o")  # of every kernel, and of its gradients with a d in front
+_TAKEN = {"S", "cu_seqlens", "state", "states", "states_every", "slots", *_TENSORS, *("d" + name for name in _TENSORS)}
+# A kernel has 64 arguments at most: in a backward the inputs, their gradients, and 9 of A_log, dt_bias, states and o.
+_MOST_INPUTS = 27
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,17 @@ class Value:
             return getattr(args[0], name)(*args[1:])
         x._trace.refuse(f"{name}: expected one of {_FUNCTIONS}; a law has no other function")
 
+    def __eq__(self, _):
+        self._trace.refuse("a law has no conditions: expected arithmetic, got a comparison of values")
+
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
+    __hash__ = object.__hash__
+
+    def __pow__(self, *_):
+        self._trace.refuse("a law has no other operators than + - * /: expected v * v for v ** 2")
+
+    __rpow__ = __matmul__ = __rmatmul__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __abs__ = __pow__
+
     def __bool__(self):
         self._trace.refuse("a law has no branches: expected arithmetic, got a condition on a value")
 
@@ -289,6 +302,8 @@ def kinds_of(function):
         refuse(f"an annotation is not known: {error}")
     if not parameters or parameters[0].annotation is not inspect.Parameter.empty:
         refuse(f"{function.__name__}: expected the state as first parameter, without annotation, e.g. (S, q: law.key)")
+    if not function.__name__.isascii():
+        refuse(f"{function.__name__}: expected a name of ASCII letters, digits and _")
     kinds = {}
     for x in parameters[1:]:
         kind = x.annotation
@@ -299,9 +314,16 @@ def kinds_of(function):
                    "and nothing else")
         if (x.name == "scale") != (kind.scope == "constant"):
             refuse(f"{x.name}: expected law.scale for the parameter scale and for no other")
-        if x.name in _TAKEN or x.name.startswith("d") and x.name[1:] in kinds:
+        if not x.name.isascii():
+            refuse(f"{x.name}: expected a name of ASCII letters, digits and _")
+        if x.name in _TAKEN:
             refuse(f"{x.name}: expected another name, this one is taken")
         kinds[x.name] = kind
+    for name in kinds:
+        if "d" + name in kinds:
+            refuse(f"d{name}: expected another name, this is how the gradient of {name} is called")
+    if len(kinds) > _MOST_INPUTS:
+        refuse(f"{function.__name__}: expected at most {_MOST_INPUTS} inputs, got {len(kinds)}")
     if not any(kind.axes == "K" and kind.scope == "token" for kind in kinds.values()):
         refuse(f"{function.__name__}: expected an input over key channels, e.g. q: law.key")
     if not any(kind.axes == "V" for kind in kinds.values()):

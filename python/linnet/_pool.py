@@ -2,7 +2,7 @@
 
 import torch
 
-from ._call import Modes, _check, _is_eager, _prepare, _scale, as_tensor
+from ._call import Modes, _check, _is_eager, _prepare, _scale, as_tensor, refuse_tangents
 from ._torch_ops import DECODE, FORWARD, KERNELS
 
 
@@ -23,6 +23,7 @@ def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=N
     if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (*tensors, A_log, dt_bias, pool)):
         raise ValueError("inplace_final_state: expected tensors without requires_grad, or torch.no_grad(); states in "
                          "place have no gradient")
+    refuse_tangents(name, (*tensors, A_log, dt_bias, pool))
     count = tensors[0].shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     scale = _scale(scale)
     if slots is not None:
@@ -39,7 +40,8 @@ def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=N
         _check_range("num_accepted_tokens", accepted, 1, slots.shape[1])
         starts = slots.gather(1, accepted.long().unsqueeze(1) - 1).squeeze(1)
     used = starts >= 0
-    o, final, states = FORWARD[name](*tensors, A_log, dt_bias, pool[starts.clamp(min=0)], cu_seqlens, scale, *flags,
+    first = pool[starts.clamp(min=0)] if pool.shape[0] else pool.new_zeros((count, *pool.shape[1:]))
+    o, final, states = FORWARD[name](*tensors, A_log, dt_bias, first, cu_seqlens, scale, *flags,
                                        False, True, 1)
     _store(pool, slots, used, final, states, tensors[0].shape[1], cu_seqlens)
     tokens = used.view(-1, 1) if cu_seqlens is None else used.repeat_interleave(cu_seqlens.diff()).view(1, -1)
@@ -53,6 +55,8 @@ def _store(pool, slots, used, final, states, T, cu_seqlens):
     lengths = [end - start for start, end in zip(ends, ends[1:])]
     if max(lengths, default=0) > slots.shape[1]:
         raise ValueError(f"ssm_state_indices: expected a row for each of {max(lengths)} tokens, got {list(slots.shape)}")
+    if not any(lengths):
+        return
     after = torch.cat((states[1:], final[:1]))  # the state at the start of a token is that after the one before it
     filled = [n for n in range(count) if lengths[n]]
     after[[ends[n + 1] - 1 for n in filled]] = final[filled]
@@ -69,6 +73,8 @@ def _whole(name, x, shape, count):
         raise TypeError(f"{name}: expected int32 or int64 {shape}, got {x.dtype}")
     if x.dim() not in ((1, 2) if "or" in shape else (1,)) or x.shape[0] != count:
         raise ValueError(f"{name}: expected {shape} with N = {count}, got {list(x.shape)}")
+    if x.dim() == 2 and x.shape[1] == 0:
+        raise ValueError(f"{name}: expected [N, S] with S at least 1, got {list(x.shape)}")
     return x
 
 

@@ -71,8 +71,32 @@ class _Kernels:
             arguments["scale"] = scale
         return arguments
 
-    def run(self, built, arguments):
-        value = arguments[self.names[self.value]]
+    def needed(self, built, tensors, arguments):
+        """Of the arguments those the kernels take. An input that means nothing to them is only looked at, and its gradient
+        is 0. Only a law of the user's has such inputs."""
+        if not self.op.text:
+            return arguments
+        unused = [name for name in arguments if not built.takes(name)]
+        if not unused:
+            return arguments
+        self.check_sizes(tensors)
+        for name in unused:
+            x = arguments.pop(name)
+            if name.startswith("d") and name[1:] in (*self.names, *_EXTRA):
+                x.zero_()
+        return arguments
+
+    def check_sizes(self, tensors):
+        """That tensors fit each other, where no kernel looks at all of them."""
+        sizes = {}
+        for x, tensor in zip(self.op.inputs, tensors):
+            expected = [sizes.setdefault(axis, size) for axis, size in zip(x.axes, tensor.shape)]
+            if expected != list(tensor.shape):
+                raise ValueError(f"{x.name}: expected {x.shape} = {expected}, got {list(tensor.shape)}")
+
+    def run(self, built, tensors, arguments):
+        arguments = self.needed(built, tensors, arguments)
+        value = tensors[self.value]
         try:
             if value.is_cpu:
                 built.run(arguments)
@@ -96,7 +120,7 @@ class _Kernels:
 
     def forward(self, *args):
         states_every, n = args[-1], self.count
-        states = self.empty_states(args, states_every and self.state_count(args[:n], args[n + 3], states_every))
+        states = self.empty_states(args, self.state_count(args[:n], args[n + 3], states_every) if states_every else None)
         extra = {"states": states, "states_every": float(states_every)} if states_every else {}
         return *self.inference(*args[:-1], **extra), states
 
@@ -113,12 +137,12 @@ class _Kernels:
             arguments["final_state"] = results[1]
         if states:
             arguments.update(states)
-        self.run(built, arguments)
+        self.run(built, tensors, arguments)
         return results
 
     def forward_fake(self, *args):
         n = self.count
-        cu_seqlens, states_every, states = args[n + 3], args[-1], 0
+        cu_seqlens, states_every, states = args[n + 3], args[-1], None
         if states_every:
             states = (torch.library.get_ctx().new_dynamic_size() if cu_seqlens is not None
                       else self.state_count(args[:n], None, states_every))
@@ -132,8 +156,7 @@ class _Kernels:
 
     def empty_states(self, args, states):
         value = args[self.value]
-        none = isinstance(states, int) and not states
-        shape = (0,) if none else self.state_shape(args[:self.count], states, args[self.count + 9])
+        shape = (0,) if states is None else self.state_shape(args[:self.count], states, args[self.count + 9])
         return value.new_empty(shape, dtype=_state_dtype(value))
 
     # States in place
@@ -149,7 +172,7 @@ class _Kernels:
         if slots is not None:
             o.zero_()  # a sequence that is left out gives zeros
             arguments["slots"] = slots
-        self.run(built, arguments)
+        self.run(built, tensors, arguments)
         return o
 
     def decode_fake(self, *args):
@@ -170,7 +193,7 @@ class _Kernels:
         gradients = self.backward_fake(*args, empty=_room(built, tensors[self.value], initial_state))
         names = [name for name, want in zip((*self.names, *_EXTRA), wanted) if want]
         arguments.update(zip(("d" + name for name in names), gradients))
-        self.run(built, arguments)
+        self.run(built, tensors, arguments)
         return gradients
 
     def backward_fake(self, *args, empty=torch.Tensor.new_empty):

@@ -7,7 +7,7 @@ Each function returns o [B, T, HV, V] and the final state, or None without outpu
 
 import torch
 
-from ._call import Modes, as_tensor, beta_mode, by_batch, call, call_named, check_chunk, checked, gate_modes, interval, refuse
+from ._call import Modes, as_tensor, beta_mode, call, call_named, check_chunk, checked, gate_modes, interval, refuse
 from ._pool import decode_in_place
 from ._public import public
 
@@ -130,7 +130,7 @@ def chunk_gdn2(q, k, v, g, b, w, scale=None, initial_state=None, output_final_st
                   **gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate))
     o, final_state, states = call("gdn2", (q, k, v, g, b, w), modes, scale, initial_state, output_final_state,
                                   cu_seqlens, states_every=interval(return_intermediate_states, chunk_size))
-    return (o, final_state) if states is None else (o, final_state, by_batch(states, o))
+    return (o, final_state) if states is None else (o, final_state, states)
 
 
 @public
@@ -187,6 +187,8 @@ def _delta_product(q, k, v, g, beta, n, scale, initial_state, output_final_state
         return call_named(names, "gated_delta_product", (q, g, *first, *second), *rest, cu_seqlens, decode=decode)[:2]
     # Steps as tokens: the decay comes with a token's first step, its result with the last.
     g = torch.nn.functional.pad(g.unsqueeze(2), (0, 0, 0, n - 1)).flatten(1, 2)
-    o, final_state, _ = call("gated_delta_rule", (q.repeat_interleave(n, 1), k, v, g, beta), *rest,
-                             None if cu_seqlens is None else cu_seqlens * n, decode=decode)
+    if cu_seqlens is not None:
+        cu_seqlens = as_tensor(cu_seqlens, "cu_seqlens", "[N + 1]") * n
+    o, final_state, _ = call_named({"cu_seqlens": f"cu_seqlens in steps, {n} a token"}, "gated_delta_rule",
+                                   (q.repeat_interleave(n, 1), k, v, g, beta), *rest, cu_seqlens, decode=decode)
     return o[:, n - 1::n], final_state

@@ -21,7 +21,7 @@ def fused_kda_gate(g, A_log=None, dt_bias=None, lower_bound=None, output_dtype=f
     rate = None if A_log is None else _head(A_log, "A_log", (x.shape[-2], 1), "[HV]").exp()
     if lower_bound is None:
         return (-rate * F.softplus(x)).to(output_dtype)
-    return (lower_bound * (x if rate is None else rate * x).sigmoid()).to(output_dtype)
+    return (float(lower_bound) * (x if rate is None else rate * x).sigmoid()).to(output_dtype)
 
 
 kda_gate = fused_kda_gate

@@ -96,6 +96,8 @@ def _lightning_decay(v, layer_idx, num_layers):
     for name, number, least in (("layer_idx", layer_idx, 0), ("num_layers", num_layers, 1)):
         if not isinstance(number, int) or number < least:
             raise ValueError(f"{name}: expected a whole number from {least}, got {number}")
+    if layer_idx >= num_layers:
+        raise ValueError(f"layer_idx: expected a number below num_layers = {num_layers}, got {layer_idx}")
     heads = _heads(v)
     return -8 / max(1, heads.shape[0]) * (1 - layer_idx / num_layers) * heads
 
@@ -139,10 +141,10 @@ def _linear(q, k, v, scale, initial_state, output_final_state, normalize, cu_seq
     # The sum of keys is the state of the same recurrence whose value is 1: [N, 1, H, K] outside, [N, H, K, 1] inside.
     ones = v.new_ones(()).expand(*q.shape[:3], 1)
     total, keys, _ = call("linear_attn", (q, k, ones), Modes(), scale,
-                          keys, True, cu_seqlens, decode=decode)
+                          keys, output_final_state, cu_seqlens, decode=decode)
     groups = v.shape[2] // q.shape[2]
     o = o / (total + 1e-10).repeat_interleave(groups, 2)
-    return o, (state, keys.squeeze(-1).unsqueeze(1))
+    return o, (state, keys.squeeze(-1).unsqueeze(1)) if output_final_state else None
 
 
 @public

@@ -1,6 +1,6 @@
 """Kimi Delta Attention: S <- exp(g) S; S <- S + beta k (v - S^T k)^T; o = scale S^T q."""
 
-from ._call import Modes, beta_mode, by_batch, call, check_chunk, gate_modes, interval, refuse
+from ._call import Modes, beta_mode, call, check_chunk, gate_modes, interval, refuse
 from ._pool import decode_in_place
 from ._public import public
 
@@ -24,8 +24,9 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
     cu_seqlens: [N + 1], where sequences packed into B = 1 begin and end.
     return_intermediate_states: also the states at the start of every chunk_size tokens, [B, NT, HV, K, V], without
         gradient; a number instead of True: of every so many tokens.
-    disable_recompute, safe_gate without use_gate_in_kernel, cu_seqlens_cpu, use_graph and max_num_seqs change nothing
-        here: a backward always computes what it needs from the inputs, and kernels find sequences on the device.
+    disable_recompute, safe_gate and lower_bound without use_gate_in_kernel, cu_seqlens_cpu, use_graph and max_num_seqs
+        change nothing here: a backward always computes what it needs from the inputs, and kernels find sequences on
+        the device.
 
     Returns o [B, T, HV, V] and the final state, float32 as initial_state's shape, or None.
     """
@@ -38,7 +39,7 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
                   **gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate))
     o, final_state, states = call("kda", (q, k, v, g, beta), modes, scale, initial_state, output_final_state,
                                   cu_seqlens, states_every=interval(return_intermediate_states, chunk_size))
-    return (o, final_state) if states is None else (o, final_state, by_batch(states, o))
+    return (o, final_state) if states is None else (o, final_state, states)
 
 
 @public

@@ -2,7 +2,7 @@
 
 import functools
 
-from ._call import Modes, beta_mode, by_batch, call, gate_modes, interval
+from ._call import Modes, beta_mode, call, gate_modes, interval
 from ._law import Kind, LawError, kinds_of, trace
 from ._laws import Op, make_input
 from ._pool import decode_in_place
@@ -89,7 +89,7 @@ class Recurrence:
                             lower_bound, state_v_first, A_log, dt_bias)
         o, final_state, states = self._run(call, tensors, modes, scale, initial_state, output_final_state, cu_seqlens,
                                            states_every=interval(return_intermediate_states, 64))
-        return (o, final_state) if states is None else (o, final_state, by_batch(states, o))
+        return (o, final_state) if states is None else (o, final_state, states)
 
     @public
     def recurrent(self, *tensors, scale=None, initial_state=None, output_final_state=False,

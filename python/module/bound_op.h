@@ -19,6 +19,8 @@ class BoundOp {
   size_t workspace_bytes(const pybind11::dict& given) const;
 
   const std::vector<ArgumentInfo>& arguments() const { return infos_; }
+  // Whether there is an argument of that name. A law's input that a kernel has no use for is none.
+  bool takes(std::string_view name) const { return info_of(name) != nullptr; }
   const Op& op() const { return op_; }
   bool on_gpu() const { return on_gpu_; }
 

@@ -112,6 +112,7 @@ void bind_op(py::module_& m) {
            "Runs on {name: tensor or float}; outputs are written in place.")
       .def("workspace_bytes", &BoundOp::workspace_bytes, py::arg("arguments"))
       .def_property_readonly("arguments", &BoundOp::arguments)
+      .def("takes", &BoundOp::takes, py::arg("name"), "Whether there is an argument of that name.")
       .def_property_readonly("kernels", [](const BoundOp& op) { return op.op().kernels(); })
       .def_property_readonly("problem", [](const BoundOp& op) { return op.op().problem(); })
       .def_property_readonly("direction",

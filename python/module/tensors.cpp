@@ -17,6 +17,8 @@ struct Names {
   PyObject* contiguous = PyUnicode_InternFromString("contiguous");
   PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
   PyObject* is_cuda = PyUnicode_InternFromString("is_cuda");
+  PyObject* is_neg = PyUnicode_InternFromString("is_neg");
+  PyObject* resolve_neg = PyUnicode_InternFromString("resolve_neg");
 };
 
 const Names& names() {
@@ -121,6 +123,13 @@ Tensor Tensors::read(std::string_view name, py::handle object, bool is_output) {
   check_device(name, object);
   Tensor tensor;
   tensor.dtype = read_dtype(name, get(object, names().dtype));
+  // torch negates some views by a bit that their memory does not show.
+  if (call(object, names().is_neg).ptr() == Py_True) {
+    if (is_output)
+      throw UserError(std::string(name) + ": expected memory to write to, got a negated view");
+    copies_.push_back(call(object, names().resolve_neg));
+    object = copies_.back();
+  }
   fill(tensor, object);
   if (!is_output && !is_fit(name, tensor)) {
     log_copy(name, tensor);

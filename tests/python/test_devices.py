@@ -15,7 +15,7 @@ VIRTUAL = """
 import sys, torch
 sys.path.insert(0, {folder!r})
 import linnet
-from test_law import gated_oja
+from test_law import gated_oja, wasteful
 from test_ops import call, initial, make, rms
 
 x = make("kda", T=38, H=1, HV=2, K=32, V=16)
@@ -58,6 +58,8 @@ class OnGpu:
         device.write(self.buffer, tensor.data_ptr())
     def stride(self):
         return self.host.stride()
+    def is_neg(self):
+        return False
     def data_ptr(self):
         return self.buffer.address
     def back(self):
@@ -76,8 +78,9 @@ try:
     raise SystemExit("one tensor is elsewhere")
 except ValueError as error:
     assert "k: expected all tensors on one device, got one on cpu" in str(error)
-table = linnet.check(gated_oja, device="virtual:sm_90")
-assert "FAIL" not in table and "on virtual:sm_90" in table
+for op in gated_oja, wasteful:
+    table = linnet.check(op, device="virtual:sm_90")
+    assert "FAIL" not in table and "on virtual:sm_90" in table
 print("fine")
 """
 
@@ -93,6 +96,16 @@ def test_the_virtual_gpu_gives_what_the_cpu_gives():
 def test_a_device_that_is_not_known():
     with pytest.raises(ValueError, match="device: expected cpu, cuda:<number> or virtual:sm_<arch>, got 'soup'"):
         linnet.device("soup")
+    with pytest.raises(TypeError, match="device: expected a name such as 'cpu' or 'virtual:sm_90', got NoneType"):
+        linnet.device(None)
+
+
+def test_whether_to_compile_is_0_or_1(tmp_path):
+    script = "import torch, linnet; linnet.chunk_linear_attn(*[torch.ones(1, 2, 1, 4)] * 3)"
+    for word in ("no", "false", "2"):
+        run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                             env={**os.environ, "LINNET_CACHE_DIR": str(tmp_path), "LINNET_JIT": word})
+        assert f"ValueError: LINNET_JIT: expected 0 or 1, got '{word}'" in run.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

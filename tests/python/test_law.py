@@ -151,6 +151,67 @@ def test_explain():
     linnet.explain(linnet.chunk_kda, *(t.detach() for t in x.values()))
 
 
+@law
+def skip(S, q: law.key, k: law.key, v: law.value, w: law.value, a: law.scalar):
+    """Inputs that are only added: no gradient needs them."""
+    S.write(k, v)
+    return S.read(q) + w + a
+
+
+@law
+def wasteful(S, q: law.key, k: law.key, v: law.value, w: law.value, g: law.gate("token"), u: law.head_key,
+             scale: law.scale):
+    """Nothing depends on w, g, u and the scale."""
+    S.write(k, v)
+    return S.read(q)
+
+
+@pytest.mark.parametrize("op", [skip, wasteful])
+def test_an_input_that_a_kernel_has_no_use_for(op):
+    table = linnet.check(op)
+    assert "FAIL" not in table and all(f"d{x.name}" in table for x in op.op.inputs)
+
+
+def test_the_gradient_of_what_nothing_depends_on_is_zero():
+    H, K = 2, 8
+    x = [torch.randn(1, 20, H, K) for _ in range(4)] + [-torch.rand(1, 20, H), torch.randn(H, K)]
+    x = [t.requires_grad_() for t in x]
+    A_log = torch.zeros(H, requires_grad=True)
+    o, state = wasteful(*x, scale=2.0, use_gate_in_kernel=True, A_log=A_log, output_final_state=True)
+    gradients = torch.autograd.grad(o.sum() + state.sum(), (*x, A_log))
+    assert all(t.any() for t in gradients[:3]) and not any(t.any() for t in gradients[3:])
+    (alone,) = torch.autograd.grad(wasteful(*x)[0].sum(), x[3])
+    assert alone.shape == x[3].shape and not alone.any()
+    with torch.no_grad():
+        assert rms(wasteful.recurrent(*x)[0], o) < 2e-6
+        pool = torch.zeros(1, H, K, K)
+        wasteful.recurrent(*x, initial_state=pool, inplace_final_state=True)
+        assert rms(pool, state) < 2e-6
+    wide = [t.detach()[:, :5].double().requires_grad_() for t in x[:5]] + [x[5].detach().double().requires_grad_()]
+    with linnet.device("interpreter"):
+        assert torch.autograd.gradcheck(lambda *x: wasteful(*x)[0], wide)
+    with pytest.raises(ValueError, match=r"w: expected \[B, T, HV, V\] = \[1, 20, 2, 8\], got \[1, 19, 2, 8\]"):
+        wasteful(*x[:3], x[3][:, 1:], *x[4:])
+
+
+def test_an_input_may_be_called_as_an_option_of_the_op():
+    """Options of the torch op are no arguments of its kernels."""
+    def plain(S, q: law.key, k: law.key, gate: law.value, beta_mode: law.strength):
+        S.write(k, beta_mode * gate)
+        return S.read(q) * gate
+
+    def same(S, q: law.key, k: law.key, v: law.value, b: law.strength):
+        S.write(k, b * v)
+        return S.read(q) * v
+
+    x = [t.requires_grad_() for t in (*torch.randn(3, 1, 20, 2, 8), torch.rand(1, 20, 2))]
+    results = []
+    for function in (plain, same):
+        op = torch.compile(linnet.Recurrence(function), fullgraph=True, backend="aot_eager")
+        results.append(torch.autograd.grad(op(*x)[0].square().sum(), x))
+    assert all(map(torch.equal, *results))
+
+
 # What is refused, each with the user's line.
 
 def nonlinear(S, q: law.key, k: law.key, v: law.value):
@@ -212,6 +273,62 @@ def taken_name(S, q: law.key, o: law.value):  # HERE
     return S.read(q)
 
 
+def gradient_of_the_output(S, q: law.key, do: law.value):  # HERE
+    return S.read(q) * do
+
+
+def gradient_of_a_state(S, q: law.key, k: law.key, dinitial_state: law.value):  # HERE
+    S.write(k, dinitial_state)
+    return S.read(q)
+
+
+def gradient_before_its_input(S, dv: law.key, v: law.value):  # HERE
+    S.write(dv, v)
+    return S.read(dv)
+
+
+def power(S, q: law.key, k: law.key, v: law.value):
+    S.write(k, v**2)  # HERE
+    return S.read(q)
+
+
+def comparison(S, q: law.key, k: law.key, v: law.value):
+    S.write(k, v if q.sum() == 0 else -v)  # HERE
+    return S.read(q)
+
+
+def another_alphabet(S, q: law.key, é: law.value):  # HERE
+    return S.read(q) * é
+
+
+def of_many_inputs(count):
+    """A law of so many, and what it is called with."""
+    source = (f"def many(S, q: law.key, v: law.value, {', '.join(f's{i}: law.scalar' for i in range(count - 2))}):\n"
+              f"    S.write(q, v)\n    return S.read(q) * ({' + '.join(f's{i} * s{i}' for i in range(count - 2))})\n")
+    exec(source, scope := {"law": law})
+    return scope["many"], [torch.randn(1, 5, 1, 8, requires_grad=True) for _ in range(2)] + [
+        torch.rand(1, 5, 1, requires_grad=True) for _ in range(count - 2)]
+
+
+def test_a_law_has_27_inputs_at_most():
+    function, x = of_many_inputs(27)
+    o, state = linnet.Recurrence(function)(*x, initial_state=torch.zeros(1, 1, 8, 8), output_final_state=True)
+    assert all(t.any() for t in torch.autograd.grad(o.sum() + state.sum(), x))
+    with pytest.raises(linnet.LawError, match="many: expected at most 27 inputs, got 28"):
+        linnet.Recurrence(of_many_inputs(28)[0])
+
+
+@law
+def forgets_evenly(S, q: law.key, k: law.key, v: law.value):
+    S.decay(-0.1)
+    S.write(k, v)
+    return S.read(q)
+
+
+def test_a_decay_that_is_a_number_is_checked_too():
+    assert "FAIL" not in linnet.check(forgets_evenly)
+
+
 REFUSED = [
     (nonlinear, "no chunk form: a written value is expected to be a sum of inputs and of reads"),
     (squared, "no chunk form"),
@@ -225,6 +342,12 @@ REFUSED = [
     (no_result, "expected the token's result"),
     (no_kind, "q: expected a parameter with an annotation"),
     (taken_name, "o: expected another name"),
+    (power, "a law has no other operators than + - * /"),
+    (comparison, "a law has no conditions"),
+    (another_alphabet, "é: expected a name of ASCII letters"),
+    (gradient_of_the_output, "do: expected another name"),
+    (gradient_of_a_state, "dinitial_state: expected another name"),
+    (gradient_before_its_input, "dv: expected another name, this is how the gradient of v is called"),
 ]
 
 

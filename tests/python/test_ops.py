@@ -223,6 +223,23 @@ def test_normalised_linear_attention_goes_on_from_its_states(function):
     assert last.shape == (1, 1, 2, 24) and rms(last, keys) < 2e-6
 
 
+@pytest.mark.parametrize("function", [linnet.chunk_linear_attn, linnet.fused_recurrent_linear_attn])
+def test_normalised_linear_attention_has_no_states_that_were_not_asked_for(function):
+    x = make("linear_attn")
+    o, states = function(*x.values(), normalize=True)
+    assert states is None and torch.equal(o, function(*x.values(), normalize=True, output_final_state=True)[0])
+
+
+def test_a_lower_bound_is_any_real_number():
+    numpy = pytest.importorskip("numpy")
+    x = make("kda")
+    results = [linnet.chunk_kda(*x.values(), use_gate_in_kernel=True, lower_bound=bound)[0]
+               for bound in (-3.0, -3, numpy.float32(-3))]
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    assert torch.equal(linnet.fused_kda_gate(x["g"], lower_bound=numpy.float32(-3)),
+                       linnet.fused_kda_gate(x["g"], lower_bound=-3.0))
+
+
 def test_intermediate_states_are_those_at_the_start_of_a_chunk():
     x = make("kda", B=2, T=70)
     with torch.inference_mode():

@@ -21,6 +21,17 @@ def packed(offsets, dtype=torch.int64, **changes):
     return linnet.chunk_kda(**x, cu_seqlens=torch.tensor(offsets, dtype=dtype), **changes)
 
 
+def array(**changes):
+    """v as an array of NumPy."""
+    return pytest.importorskip("numpy").zeros((2, 10, 4, 16), **{"dtype": "float32", **changes})
+
+
+def drafts(slots):
+    x = {name: t.detach() for name, t in make("kda", B=2, T=1).items()}
+    return linnet.fused_recurrent_kda(**x, initial_state=torch.zeros(3, 2, 24, 16), inplace_final_state=True,
+                                      ssm_state_indices=slots)
+
+
 gate = {"use_gate_in_kernel": True}
 ROWS = [
     # what is wrong, the call, the error, words of its message
@@ -41,9 +52,9 @@ ROWS = [
      "A_log: expected use_gate_in_kernel=True for a tensor that requires a gradient, got False"),
     ("dt_bias that would get no gradient", lambda: kda(dt_bias=torch.zeros(96, requires_grad=True)), ValueError,
      "dt_bias: expected use_gate_in_kernel=True"),
-    ("gradient of offsets", lambda: packed([0.0, 10.0], torch.float32), TypeError, "cu_seqlens: expected int64"),
+    ("gradient of offsets", lambda: packed([0.0, 10.0], torch.float32), TypeError, "cu_seqlens: expected int32 or int64"),
     ("interval", lambda: kda(return_intermediate_states=-3), ValueError,
-     "return_intermediate_states: expected False, True or a number of tokens from 1, got -3"),
+     "return_intermediate_states: expected False, True or a number of tokens from 1 to 16777216, got -3"),
     ("A_log not a tensor", lambda: kda(**gate, A_log=1.0), TypeError, "A_log: expected a tensor [HV], got float"),
     ("state not a tensor", lambda: kda(initial_state=0.0), TypeError, "initial_state: expected a tensor [N, HV, K, V]"),
     ("state with integers", lambda: kda(initial_state=torch.zeros(2, 4, 24, 16).int()), TypeError,
@@ -52,6 +63,41 @@ ROWS = [
     ("bound not a number", lambda: kda(**gate, A_log=torch.zeros(4), lower_bound="-5"), TypeError,
      "lower_bound: expected a number in [-5, 0), got str"),
     ("scale not a number", lambda: kda(scale="big"), TypeError, "scale: expected a number, got str"),
+    ("array back to front", lambda: kda(v=array()[:, ::-1]), ValueError,
+     "v: expected an array without negative strides, got strides (2560, -256, 64, 4)"),
+    ("array of the other byte order", lambda: kda(v=array(dtype=">f4")), TypeError,
+     "v: expected an array that torch can take, got ndarray: DLPack only supports native byte order"),
+    ("array of objects", lambda: kda(v=array(dtype=object)), TypeError, "v: expected an array that torch can take"),
+    ("array of float64", lambda: kda(v=array(dtype="float64")), TypeError, "v: expected float32, bfloat16 or float16"),
+    *((f"offsets of {dtype}", lambda dtype=dtype: packed([0, 10], dtype), TypeError,
+       f"cu_seqlens: expected int32 or int64 [N + 1], got {dtype}") for dtype in (torch.int16, torch.float64, torch.bool)),
+    ("offsets empty, with states", lambda: packed([], output_final_state=True), ValueError,
+     "cu_seqlens: expected [N + 1], one number at least, got [0]"),
+    ("interval too long", lambda: kda(return_intermediate_states=2**31), ValueError,
+     "return_intermediate_states: expected False, True or a number of tokens from 1 to 16777216, got 2147483648"),
+    ("interval beyond 64 bits", lambda: kda(return_intermediate_states=2**63), ValueError, "got 9223372036854775808"),
+    ("scale beyond a float", lambda: kda(scale=10**400), ValueError, "scale: expected a finite number, got one"),
+    ("A_log complex", lambda: kda(**gate, A_log=torch.zeros(4, dtype=torch.cfloat)), TypeError,
+     "A_log: expected a floating tensor [HV], got torch.complex64"),
+    ("dt_bias of integers", lambda: kda(**gate, A_log=torch.zeros(4), dt_bias=torch.zeros(96).int()), TypeError,
+     "dt_bias: expected a floating tensor [HV, K], got torch.int32"),
+    ("a sparse tensor", lambda: kda(k=torch.zeros(2, 10, 2, 24).to_sparse()), TypeError,
+     "k: expected a dense tensor [B, T, H, K], got a torch.sparse_coo one"),
+    ("a tensor of mkldnn", lambda: kda(k=torch.zeros(2, 10, 2, 24).to_mkldnn()), TypeError, "got a torch._mkldnn one"),
+    ("a nested tensor", lambda: kda(v=torch.nested.nested_tensor([torch.zeros(10, 4, 16)] * 2)), TypeError,
+     "v: expected a dense tensor [B, T, HV, V], got a nested one"),
+    ("a sparse state", lambda: kda(initial_state=torch.zeros(2, 4, 24, 16).to_sparse()), TypeError,
+     "initial_state: expected a dense tensor [N, HV, K, V]"),
+    ("drafts without rows", lambda: drafts(torch.zeros(2, 0).long()), ValueError,
+     "ssm_state_indices: expected [N, S] with S at least 1, got [2, 0]"),
+    *((f"{name} that is no bool", lambda name=name: kda(**{name: "no"}), TypeError, f"{name}: expected a bool, got str")
+      for name in ("use_qk_l2norm_in_kernel", "state_v_first", "use_gate_in_kernel", "use_beta_sigmoid_in_kernel")),
+    ("layer beyond the last", lambda: linnet.chunk_lightning_attn(*[torch.zeros(1, 4, 2, 8)] * 3, 4, 4), ValueError,
+     "layer_idx: expected a number below num_layers = 4, got 4"),
+    ("offsets in steps", lambda: linnet.chunk_gated_delta_product(
+        torch.zeros(1, 4, 2, 8), *[torch.zeros(1, 12, 2, 8)] * 2, None, torch.zeros(1, 12, 2), 3,
+        cu_seqlens=torch.tensor([0, 5])), ValueError,
+     "cu_seqlens in steps, 3 a token: expected the last to be T = 12, got 15"),
     ("tokens differ", lambda: kda(k=torch.zeros(2, 9, 2, 24)), ValueError, "k: expected f32 [B, T, H, K] = "
      "[2, 10, 2, 24], got f32 [2, 9, 2, 24]"),
     ("channels differ", lambda: kda(g=torch.zeros(2, 10, 4, 20)), ValueError, "g: expected f32 [B, T, HV, K]"),
@@ -81,7 +127,7 @@ ROWS = [
     ("unknown keyword", lambda: kda(head_first=True), TypeError, "head_first"),
     ("offsets of a batch", lambda: kda(cu_seqlens=torch.tensor([0, 10])), ValueError,
      "cu_seqlens: expected B = 1, all sequences packed into one row, got B = 2"),
-    ("offsets not whole", lambda: packed([0, 10], torch.float32), TypeError, "cu_seqlens: expected int64 [N + 1]"),
+    ("offsets not whole", lambda: packed([0, 10], torch.float32), TypeError, "cu_seqlens: expected int32 or int64 [N + 1], got torch.float32"),
     ("offsets falling", lambda: packed([0, 6, 4, 10]), ValueError, "cu_seqlens: expected numbers that do not fall"),
     ("offsets end", lambda: packed([0, 9]), ValueError, "cu_seqlens: expected the last to be T = 10, got 9"),
     ("offsets start", lambda: packed([1, 10]), ValueError, "cu_seqlens: expected 0 first, got 1"),

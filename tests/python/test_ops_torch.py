@@ -64,6 +64,81 @@ def test_compile_of_other_lengths():
         assert torch.equal(model(*x), linnet.chunk_gla(*x)[0])
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_traced_graph_holds_the_op(gradients):
+    x, other = ([t.detach().requires_grad_(gradients) for t in make("kda", seed=seed).values()] for seed in (0, 1))
+    for function in (linnet.chunk_kda, linnet.fused_recurrent_kda):
+        traced = torch.jit.trace(lambda *x: function(*x)[0], tuple(x))
+        assert "linnet::kda_" in str(traced.graph)
+        assert torch.equal(traced(*other), function(*other)[0])
+    inputs = [t.detach().requires_grad_() for t in x]
+    traced = torch.jit.trace(lambda *x: linnet.chunk_kda(*x)[0], tuple(x))
+    assert all(map(torch.equal, *(torch.autograd.grad(o.sum(), inputs) for o in (traced(*inputs), linnet.chunk_kda(*inputs)[0]))))
+    pool = torch.zeros(1, 2, 24, 16)
+    x, other = ([t.detach() for t in y] for y in (x, other))
+    traced = torch.jit.trace(lambda pool, *x: linnet.fused_recurrent_kda(*x, initial_state=pool, inplace_final_state=True)[0],
+                             (pool.clone(), *x), check_trace=False)
+    mine, plain = pool.clone(), pool.clone()
+    assert torch.equal(traced(mine, *other),
+                       linnet.fused_recurrent_kda(*other, initial_state=plain, inplace_final_state=True)[0])
+    assert torch.equal(mine, plain)
+
+
+def test_derivatives_in_forward_mode_are_refused():
+    """By jvp, under and over the other transforms, and by dual tensors; what has no tangent runs."""
+    import torch.autograd.forward_ad as forward_ad
+    func, (q, k, v, *rest) = torch.func, (t.detach() for t in make("kda").values())
+
+    def run(v, function=linnet.chunk_kda, **options):
+        return function(q, k, v, *rest, **options)[0]
+
+    def recurrent(v):
+        return run(v, linnet.fused_recurrent_kda)
+
+    def in_place(v):
+        return run(v, linnet.fused_recurrent_kda, initial_state=torch.zeros(1, 2, 24, 16), inplace_final_state=True)
+
+    def of_the_state(state):
+        return run(v, initial_state=state)
+
+    def dual(gradients):
+        with forward_ad.dual_level():
+            run(v)
+            run(forward_ad.make_dual(v.clone().requires_grad_(gradients), v))
+
+    state, twice = torch.zeros(1, 2, 24, 16), torch.stack((v, v))
+    for attempt in (lambda: func.jvp(run, (v,), (v,)), lambda: func.jvp(recurrent, (v,), (v,)),
+                    lambda: func.jvp(in_place, (v,), (v,)), lambda: func.jvp(of_the_state, (state,), (state,)),
+                    lambda: func.vmap(lambda v: func.jvp(run, (v,), (v,))[1])(twice),
+                    lambda: func.jvp(func.vmap(run), (twice,), (twice,)),
+                    lambda: func.jvp(func.grad(lambda v: run(v).square().sum()), (v,), (v,)),
+                    lambda: dual(False), lambda: dual(True)):
+        with pytest.raises(NotImplementedError, match="kda: derivatives in forward mode"):
+            attempt()
+    o, tangent = func.jvp(lambda x: run(v) * x, (torch.ones(()),), (torch.ones(()),))
+    assert torch.equal(o, tangent) and torch.equal(func.vmap(run)(twice)[1], run(v))
+
+
+def test_a_view_that_torch_negates_by_a_bit_is_read_with_its_sign():
+    x = {name: t.detach() for name, t in make("kda", T=3, H=1, HV=1).items()}
+    A_log, state = torch.randn(1), torch.randn(1, 1, 24, 16)
+    options = {"initial_state": state, "A_log": A_log, "use_gate_in_kernel": True}
+
+    def negated(t):
+        return torch._neg_view(-t)
+
+    for function in (linnet.chunk_kda, linnet.fused_recurrent_kda):
+        wanted = function(**x, **options)[0]
+        for name in x:
+            assert torch.equal(function(**{**x, name: negated(x[name])}, **options)[0], wanted), name
+        assert torch.equal(function(**x, **{name: negated(t) if t is not True else t for name, t in options.items()})[0],
+                           wanted)
+    imaginary = torch.complex(x["v"], -x["v"]).conj().imag
+    assert imaginary.is_neg() and torch.equal(linnet.chunk_kda(**{**x, "v": imaginary})[0], linnet.chunk_kda(**x)[0])
+    with pytest.raises(ValueError, match="initial_state: expected memory to write to, got a negated view"):
+        linnet.fused_recurrent_kda(**x, initial_state=negated(state), inplace_final_state=True)
+
+
 def test_autocast_takes_its_format():
     x = make("kda")
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -45,6 +45,32 @@ def test_a_pool_without_slots_has_a_row_for_each_sequence():
     assert torch.equal(o, wanted) and torch.equal(pool, states)
 
 
+def test_states_at_intervals_of_no_tokens():
+    for B, T, count in ((1, 0, 0), (2, 0, 0), (0, 70, 2)):
+        x = {name: t.detach() for name, t in make("kda", B=B, T=T).items()}
+        o, final, states = linnet.chunk_kda(**x, output_final_state=True, return_intermediate_states=True)
+        assert o.shape == (B, T, 2, 16) and final.shape == (B, 2, 24, 16) and states.shape == (B, count, 2, 24, 16)
+    x = {name: t.detach() for name, t in make("kda", T=0).items()}
+    packed = linnet.chunk_kda(**x, cu_seqlens=torch.tensor([0, 0, 0]), return_intermediate_states=8)
+    assert packed[2].shape == (1, 0, 2, 24, 16)
+
+
+def test_a_pool_without_rows_leaves_every_sequence_out():
+    for slots in (torch.tensor([-1, -1]), torch.tensor([[-1], [-1]])):
+        o, _ = call("kda", "fused_recurrent", tokens(N=2), initial_state=torch.zeros(0, 2, 24, 16),
+                    inplace_final_state=True, ssm_state_indices=slots)
+        assert o.shape == (2, 1, 2, 16) and not o.any()
+
+
+def test_a_draft_of_no_tokens_leaves_the_pool_as_it_was():
+    pool = torch.randn(5, 2, 24, 16)
+    before, options = pool.clone(), {"initial_state": pool, "inplace_final_state": True}
+    for x, slots, offsets in ((tokens(N=0, T=2), torch.zeros(0, 2), None), (tokens(N=2, T=0), torch.zeros(2, 1), None),
+                              (tokens(N=1, T=0), torch.tensor([[3, 1], [-1, -1]]), torch.tensor([0, 0, 0]))):
+        o, _ = call("kda", "fused_recurrent", x, ssm_state_indices=slots.long(), cu_seqlens=offsets, **options)
+        assert o.shape == x["v"].shape and torch.equal(pool, before)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_draft_goes_on_from_the_tokens_that_were_accepted(packed):
     """Two steps of speculative decoding equal plain decoding of the accepted tokens."""
