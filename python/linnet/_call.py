@@ -11,6 +11,7 @@ from ._device import chosen
 from ._laws import OPS
 from ._torch_ops import FORWARD, INFERENCE, KERNELS
 
+_Tensor, _strided = torch.Tensor, torch.strided
 _FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 _LONGEST_INTERVAL = 1 << 24  # it is a number in float32 on its way
 
@@ -29,7 +30,6 @@ class Modes(NamedTuple):
 
 def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
     """What a gate computed in the kernel is: softplus, or bounded if there is a lower bound."""
-    check_flag("use_gate_in_kernel", use_gate_in_kernel)
     if safe_gate and use_gate_in_kernel and lower_bound is None:
         raise ValueError("lower_bound: expected a number in [-5, 0) with safe_gate and use_gate_in_kernel, got None")
     if not use_gate_in_kernel:
@@ -38,6 +38,7 @@ def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
                 raise ValueError(f"{name}: expected use_gate_in_kernel=True for a tensor that requires a gradient, "
                                  "got False: it would have none")
         return {}
+    check_flag("use_gate_in_kernel", use_gate_in_kernel)
     if lower_bound is None:
         if A_log is None:
             raise ValueError("A_log: expected a tensor [HV] with use_gate_in_kernel and without lower_bound, got None")
@@ -51,11 +52,13 @@ def gate_modes(use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate):
 
 def beta_mode(use_beta_sigmoid_in_kernel, allow_neg_eigval):
     """How beta becomes a strength."""
+    if not use_beta_sigmoid_in_kernel and not allow_neg_eigval:
+        return "plain"
     check_flag("use_beta_sigmoid_in_kernel", use_beta_sigmoid_in_kernel)
     check_flag("allow_neg_eigval", allow_neg_eigval)
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise ValueError("allow_neg_eigval: expected use_beta_sigmoid_in_kernel=True with it, got False")
-    return "twice_sigmoid" if allow_neg_eigval else "sigmoid" if use_beta_sigmoid_in_kernel else "plain"
+    return "twice_sigmoid" if allow_neg_eigval else "sigmoid"
 
 
 def refuse(name, value, unset=None):
@@ -125,8 +128,8 @@ def _check(x, name, shape, rank):
 def _is_plain(op, tensors, formats):
     """The common case, found quickly: torch's own tensors on the CPU, of the right ranks and formats."""
     for x, tensor in zip(op.inputs, tensors):
-        if (type(tensor) is not torch.Tensor or tensor.ndim != x.rank or not tensor.is_cpu
-                or tensor.dtype not in formats or tensor.layout is not torch.strided or tensor.is_nested):
+        if (type(tensor) is not _Tensor or tensor.ndim != x.rank or not tensor.is_cpu
+                or tensor.dtype not in formats or tensor.layout is not _strided or tensor.is_nested):
             return False
     return True
 
@@ -199,7 +202,7 @@ def _scale(scale):
 
 def refuse_tangents(name, tensors):
     """Without gradients torch would run an op on dual tensors as if they had no tangents."""
-    if forward_ad._current_level >= 0 and any(x is not None and _has_tangent(x) for x in tensors):
+    if any(x is not None and _has_tangent(x) for x in tensors):
         raise NotImplementedError(f"{name}: derivatives in forward mode (jvp, dual tensors) are not there")
 
 
@@ -216,8 +219,9 @@ def _has_tangent(x):
 def _prepare(name, tensors, modes, cu_seqlens):
     op = OPS[name]
     device = chosen()
-    check_flag("use_qk_l2norm_in_kernel", modes.l2norm)
-    check_flag("state_v_first", modes.state_v_first)
+    if modes.l2norm or modes.state_v_first:
+        check_flag("use_qk_l2norm_in_kernel", modes.l2norm)
+        check_flag("state_v_first", modes.state_v_first)
     formats = (torch.float64,) if device == "interpreter" else _FORMATS
     tensors = _inputs(op, tensors, formats)
     A_log, dt_bias = _gate_parameters(op, tensors, modes, formats[0])
@@ -243,7 +247,8 @@ def call(name, tensors, modes=Modes(), scale=None, initial_state=None, output_fi
         if not initial_state.is_floating_point():
             raise TypeError(f"initial_state: expected a floating tensor, got {initial_state.dtype}")
         initial_state = initial_state.to(torch.float64 if flags[-1] == "interpreter" else torch.float32)
-    refuse_tangents(name, (*tensors, A_log, dt_bias, initial_state))
+    if forward_ad._current_level >= 0:
+        refuse_tangents(name, (*tensors, A_log, dt_bias, initial_state))
     arguments = (*tensors, A_log, dt_bias, initial_state, cu_seqlens, _scale(scale), *flags, decode,
                  bool(output_final_state))
     needs_gradient = torch.is_grad_enabled() and any(

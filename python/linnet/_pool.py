@@ -1,6 +1,7 @@
 """Decoding on a pool of states that stays where it is: rows chosen by slot, drafts of which some tokens were accepted."""
 
 import torch
+from torch.autograd import forward_ad
 
 from ._call import Modes, _check, _is_eager, _prepare, _scale, as_tensor, refuse_tangents
 from ._torch_ops import DECODE, FORWARD, KERNELS
@@ -19,11 +20,14 @@ def decode_in_place(name, tensors, modes=Modes(), scale=None, pool=None, slots=N
     _check(pool, "initial_state", shape, 4)
     if pool.dtype != torch.float32:
         raise TypeError(f"initial_state: expected float32 {shape} with inplace_final_state, got {pool.dtype}")
+    if pool.is_neg():
+        raise ValueError("initial_state: expected memory to write to, got a negated view")
     tensors, A_log, dt_bias, cu_seqlens, flags = _prepare(name, tensors, modes, cu_seqlens)
     if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (*tensors, A_log, dt_bias, pool)):
         raise ValueError("inplace_final_state: expected tensors without requires_grad, or torch.no_grad(); states in "
                          "place have no gradient")
-    refuse_tangents(name, (*tensors, A_log, dt_bias, pool))
+    if forward_ad._current_level >= 0:
+        refuse_tangents(name, (*tensors, A_log, dt_bias, pool))
     count = tensors[0].shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     scale = _scale(scale)
     if slots is not None:

@@ -124,9 +124,7 @@ Tensor Tensors::read(std::string_view name, py::handle object, bool is_output) {
   Tensor tensor;
   tensor.dtype = read_dtype(name, get(object, names().dtype));
   // torch negates some views by a bit that their memory does not show.
-  if (call(object, names().is_neg).ptr() == Py_True) {
-    if (is_output)
-      throw UserError(std::string(name) + ": expected memory to write to, got a negated view");
+  if (!is_output && call(object, names().is_neg).ptr() == Py_True) {
     copies_.push_back(call(object, names().resolve_neg));
     object = copies_.back();
   }
