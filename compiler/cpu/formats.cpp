@@ -13,13 +13,13 @@ mlir::Type Emitter::type_of(Precision storage) {
   return b_.getF32Type();
 }
 
+namespace {
+
 // The same shape with other elements.
-static mlir::Type like(mlir::Type shape, mlir::Type element) {
+mlir::Type like(mlir::Type shape, mlir::Type element) {
   auto vector = llvm::dyn_cast<mlir::VectorType>(shape);
   return vector ? mlir::Type(vector.clone(element)) : element;
 }
-
-namespace {
 
 // Arithmetic on the bits of numbers, one or a vector of them.
 class Bits {

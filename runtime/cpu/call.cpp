@@ -189,14 +189,13 @@ void CpuCall::parallel(int64_t tasks, F& task) {
 
 // Code for another processor may be compiled here, and kept in the cache, but not run.
 void CpuCall::require_features() const {
+  const std::string& target = op_.request_.target_cpu;
   for (const Kernels& kernels : kernels_)
     for (const LoadedKernel* kernel : {kernels.whole.get(), kernels.split.get()})
       if (kernel && !kernel->lacking.empty())
-        throw DeviceError(fmt::format("cpu: {} {} which this processor does not have",
-                                      op_.request_.target_cpu.empty()
-                                          ? "the kernel needs"
-                                          : "code for " + op_.request_.target_cpu + " needs",
-                                      kernel->lacking + ","));
+        throw DeviceError(
+            fmt::format("cpu: code for {} needs {}, which this processor does not have",
+                        target.empty() ? "this machine" : target, kernel->lacking));
 }
 
 void CpuCall::run(char* workspace) {

@@ -24,10 +24,11 @@ struct LoadedKernel {
     info.loops = static_cast<int64_t>(kernel.entries.size());
     info.bytes = static_cast<int64_t>(kernel.code.size());
     info.workspace = (kernel.kept_floats + kernel.passed_floats) * 4;
+    std::vector<std::string> missing;
     for (const std::string& feature : kernel.needs)
-      if (!Processor::host().has(feature)) lacking += (lacking.empty() ? "" : ", ") + feature;
-    if (kernel.uses_matrix_unit && !allow_matrix_unit())
-      lacking += fmt::format("{}amx_bf16", lacking.empty() ? "" : ", ");
+      if (!Processor::host().has(feature)) missing.push_back(feature);
+    if (kernel.uses_matrix_unit && !allow_matrix_unit()) missing.push_back("amx_bf16");
+    lacking = fmt::format("{}", fmt::join(missing, ", "));
     for (const auto& entry : kernel.entries) functions.push_back(code.at(entry.offset));
     kernel.code.clear();
   }

@@ -11,15 +11,6 @@ using namespace linnet;
 using namespace std::string_literals;
 using namespace linnet::conformance;
 
-namespace {
-
-const Device& cpu_device() {
-  static const Device device = Device::open("cpu", {.threads = 2});
-  return device;
-}
-
-}  // namespace
-
 TEST_CASE("cpu: bf16 is for the matrix unit or the dot products a processor has") {
   auto context = make_context();
   auto assembly = [&](DType dtype, const char* cpu, int64_t chunk) {

@@ -13,15 +13,6 @@ using namespace linnet;
 using namespace linnet::conformance;
 using chunk::GraphOp;
 
-namespace {
-
-const Device& device() {
-  static const Device cpu = Device::open("cpu", {.threads = 2});
-  return cpu;
-}
-
-}  // namespace
-
 TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers to rounding") {
   auto context = make_context();
   Problem problem{.op = "kda", .key_dim = 60, .value_dim = 36};
@@ -32,7 +23,7 @@ TEST_CASE("cpu: code for a narrower machine than this one gives the same numbers
   Tensors expected = interpret(graph, layout, inputs, Arithmetic::f64);
   for (const char* cpu : {"x86-64", "x86-64-v3"}) {
     CAPTURE(cpu);
-    Tensors got = check::call(device().build(problem, {.target_cpu = cpu}), layout, inputs);
+    Tensors got = check::call(cpu_device().build(problem, {.target_cpu = cpu}), layout, inputs);
     for (size_t i = 0; i < expected["o"].size(); ++i)
       REQUIRE(got["o"][i] == doctest::Approx(expected["o"][i]).epsilon(1e-4));
   }
@@ -51,7 +42,7 @@ TEST_CASE("cpu: f16 is converted the same way with and without instructions for 
     };
     Problem problem{
         .op = "linear_attention", .key_dim = 1, .value_dim = kChannels, .dtype = DType::f16};
-    device()
+    cpu_device()
         .build(problem, {.target_cpu = cpu})
         .run({{"q", tensor(ones, 1)},
               {"k", tensor(ones, 1)},
@@ -89,7 +80,7 @@ TEST_CASE("cpu: decode by rows and by columns gives the same bits") {
     Tensors inputs = check::random_inputs(graph_of(*module), problem, layout, {});
     auto run = [&](const char* cpu) {
       return check::call(
-          device().build(problem, {.direction = Direction::decode, .target_cpu = cpu}), layout,
+          cpu_device().build(problem, {.direction = Direction::decode, .target_cpu = cpu}), layout,
           inputs);
     };
     Tensors rows = run("znver1"), columns = run("haswell");
@@ -117,7 +108,7 @@ TEST_CASE("cpu: code for a processor that can do more than this one is made, but
   }
   // f16 is what makes them differ.
   Problem problem{.op = "gla", .key_dim = 16, .value_dim = 16, .dtype = DType::f16};
-  Op op = device().build(problem, {.target_cpu = "graniterapids"});
+  Op op = cpu_device().build(problem, {.target_cpu = "graniterapids"});
   std::vector<uint16_t> zeros(16), o(16);
   std::vector<float> g(16);
   auto tensor = [](auto& of, DType type) { return Tensor::dense(of.data(), type, {1, 1, 1, 16}); };

@@ -13,14 +13,6 @@ using chunk::GraphOp;
 
 namespace {
 
-const Device& cpu_device(int threads = 2) {
-  static std::map<int, Device> devices;
-  auto found = devices.find(threads);
-  if (found == devices.end())
-    found = devices.emplace(threads, Device::open("cpu", {.threads = threads})).first;
-  return found->second;
-}
-
 // Runs tasks backwards on the caller's thread, and says they were another worker's each time.
 class BackwardPool : public Pool {
  public:

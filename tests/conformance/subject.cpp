@@ -109,6 +109,14 @@ std::vector<double> rounded_to_bf16(std::vector<double> values) {
   return values;
 }
 
+const Device& cpu_device(int threads) {
+  static std::map<int, Device> devices;
+  auto found = devices.find(threads);
+  if (found == devices.end())
+    found = devices.emplace(threads, Device::open("cpu", {.threads = threads})).first;
+  return found->second;
+}
+
 const char* name_of(Direction direction) {
   static const char* names[] = {"forward", "backward", "decode"};
   return names[static_cast<int>(direction)];

@@ -52,6 +52,9 @@ class Arrays {
   std::vector<Buffer> buffers_;
 };
 
+// The device `cpu`, opened once for each number of threads.
+const Device& cpu_device(int threads = 2);
+
 // Whether a device runs everything; one whose kernels take seconds to compile takes fewer, unless
 // LINNET_TEST_ALL=1.
 bool is_thorough(const Device& device);
